@@ -9,7 +9,7 @@ from math import gcd
 from idgraph.ir import IterDomain, Mapped, Tensor, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.walks import operands, reach
-from idgraph.schedule.access_strides import read_order, source_strides
+from idgraph.schedule.access_strides import SourceAccess, read_order, source_strides
 from idgraph.schedule.config import RULE, KernelConfig, most_values
 from idgraph.schedule.pointwise_tiling import cuts
 from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, few_rows, product_of, reduces
@@ -60,8 +60,30 @@ class ReductionTiling:
 
 
 def is_outer_reduction(space: ReductionDomain) -> bool:
-    """Whether the rows of a space, not its columns, lie side by side in memory."""
-    return any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
+    """Whether the rows of a space, not its columns, lie side by side in memory; or the vectors of neighbouring rows
+    (windows that overlap), which then are a thread's each, and exchange nothing."""
+    sums = [t for t in space.labels if reduces(t)]
+    if any(_innermost(space, t) < space.rows for t in sums):
+        return True
+    reads = [u for t in sums for u in _stored_reads(space, t)]
+    return bool(reads) and all(_is_window(space, u) for u in reads)
+
+
+def _is_window(space: ReductionDomain, u: SourceAccess) -> bool:
+    """Whether a read's rows overlap, each less than an access behind the one before."""
+    count, steps = product_of(space.extents[space.rows :]), [u.steps[d] for d in u.steps]
+    if not space.rows or count is None or not all(s is not None and s.is_const for s in steps):
+        return False
+    own = int(steps[space.rows - 1] or 0)
+    return 1 < own <= current_device().lanes(item_size(u.source.dtype)) and own < count and int(steps[-1] or 0) == 1
+
+
+def _stored_reads(space: ReductionDomain, t: Tensor) -> list[SourceAccess]:
+    """What a reduction reads from memory, by the rows and columns of the space; none where that is not known."""
+    own = {n: d for d, n in space.labels[t].items()}
+    behind = reach([t], lambda u: operands(u) if u is t or not reduces(u) else ())
+    touches = source_strides(t, set(filter(reduces, behind)), splits=True, base=[own[n] for n in sorted(own)])
+    return [u for u in touches or () if u.source.definition is None or reduces(u.source)]
 
 
 def choose_reduction_tiling(
@@ -336,11 +358,8 @@ def _rows_of_one_read(space: ReductionDomain, rows: int) -> int:
     if last is None or not last.is_const:
         return 1
     for t in filter(reduces, space.labels):
-        own = {n: d for d, n in space.labels[t].items()}
-        behind = reach([t], lambda u, t=t: operands(u) if u is t or not reduces(u) else ())
-        touches = source_strides(t, set(filter(reduces, behind)), splits=True, base=[own[n] for n in sorted(own)])
-        stored = [u for u in touches or () if u.source.definition is None or reduces(u.source)]
-        if not stored or any(u.steps.get(own[space.rows - 1]) != 0 for u in stored):
+        reads = _stored_reads(space, t)
+        if not reads or any(list(u.steps.values())[space.rows - 1] != 0 for u in reads):
             return 1
     sides = [n for n in range(1, ROWS_OF_ONE_READ + 1) if int(last) % n == 0 and rows // n >= few_rows()]
     return max(sides, default=1)

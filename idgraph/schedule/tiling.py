@@ -168,7 +168,20 @@ def candidates(base: Sequence[IterDomain], heavy: Sequence[AffineAccess], device
         outer = tuple(d for d in order if int(d.extent) != dict(tile).get(d, 1))
         if (outer, tile) not in seen and prod(n for _, n in tile) <= most:
             seen.add((outer, tile))
-            yield Tiling(order, tuple(sorted(tile, key=lambda x: order.index(x[0]))))
+            made = Tiling(order, tuple(sorted(tile, key=lambda x: order.index(x[0]))))
+            yield made
+            yield from _rectangles(made, fast, device)
+
+
+def _rectangles(tiling: Tiling, fast: Collection[IterDomain], device: Device) -> Iterator[Tiling]:
+    """The tiling with warps of two axes along which accesses run, the last of them the one of the threads."""
+    sizes = dict(tiling.tile)
+    last = next((d for d in reversed(tiling.axes) if d in fast and int(d.extent) != sizes.get(d, 1)), None)
+    for d in fast:
+        for n in (device.warp // 8, device.warp // 4) if last not in (None, d) else ():
+            warp = ((d, device.warp // n), (last, n)) if last is not None else ()
+            if all(int(x.extent) % (sizes.get(x, 1) * k) == 0 for x, k in warp):
+                yield replace(tiling, warp=warp)
 
 
 def _short_run(a: AffineAccess, base: Sequence[IterDomain], lanes: int) -> list[IterDomain]:
@@ -216,7 +229,7 @@ def apply_tiling(t: Tensor, tiling: Tiling, block: int) -> None:
     """
     if t.loop != tiling.axes:
         t.set_loop(tiling.axes)
-    inner: list[IterDomain] = []
+    inner, rest = list[IterDomain](), dict[IterDomain, IterDomain]()
     whole = [d for d, n in tiling.tile if n == int(d.extent)]
     if len(whole) == len(tiling.axes):
         whole = []
@@ -226,8 +239,14 @@ def apply_tiling(t: Tensor, tiling: Tiling, block: int) -> None:
         else:
             at = t.loop.index(d)
             t.split(at, n)
+            rest[d] = t.loop[at]
             inner.append(t.loop[at + 1])
-    outer = [d for d in t.loop if d not in inner]
+    warp: list[IterDomain] = []
+    for d, n in tiling.warp:
+        at = t.loop.index(rest.get(d, d))
+        t.split(at, n)
+        warp.append(t.loop[at + 1])
+    outer = [*(d for d in t.loop if d not in inner and d not in warp), *warp]
     if [*outer, *inner] != list(t.loop):
         t.reorder([t.loop.index(d) for d in (*outer, *inner)])
     for _ in outer[1:]:
