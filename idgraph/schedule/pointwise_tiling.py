@@ -218,8 +218,9 @@ def schedule_reference(
     flat = alone and parts == 1 and width < most and not single
     cut = _flat_cut(t, kept, stored, most, config) if flat else None
     choice = None
-    if search and natural and alone and parts == 1 and not single and config.vectors is None:
-        usual = Tiling(_unflattened(t, t.loop[:kept]), run=cut.width if cut is not None else width)
+    if search and natural and alone and (parts == 1 or width == 1) and not single and config.vectors is None:
+        axes, run = _unflattened(t, t.loop[:kept]), cut.width if cut is not None else width
+        usual = Tiling(axes, run=run) if parts == 1 else Tiling(axes, ((axes[-1], parts),))
         choice = _searched(t, stored, usual, block)
         if choice is not None and not choice.usual:
             return choice

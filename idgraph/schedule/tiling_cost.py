@@ -168,7 +168,11 @@ def staged_cost(
     issue = count * waste * points / tile[1] / device.loads
     shared = 2 * staged * waste / (device.processors * device.clock * device.bank_row) if device.clock else 0.0
     busy = device.busy(waste * points / tile[0])
-    return TilingCost(least * waste, least, count, _microseconds(least / busy, least * waste, issue, shared, device))
+    whole = least * waste * device.sector / device.line
+    written = points * accesses[0].item * waste / device.line
+    asking = device.line_seconds(max(0.0, whole - written), written)
+    time = _microseconds(least / busy, least * waste, issue, shared, device, asking)
+    return TilingCost(least * waste, least, count, time)
 
 
 def least_sectors(accesses: Sequence[AffineAccess], points: int, device: Device) -> float:
@@ -180,7 +184,7 @@ def _microseconds(
     moved: float, sectors: float, issue: float, shared: float, device: Device, asking: float = 0.0
 ) -> float:
     memory = moved * device.sector / device.bandwidth
-    return hypot(memory, max(sectors * device.sector / device.cache_bandwidth, asking), issue, shared) * 1e6
+    return hypot(memory, sectors * device.sector / device.cache_bandwidth, asking, issue, shared) * 1e6
 
 
 class _Warp:
