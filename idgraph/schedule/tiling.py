@@ -170,18 +170,19 @@ def candidates(base: Sequence[IterDomain], heavy: Sequence[AffineAccess], device
             seen.add((outer, tile))
             made = Tiling(order, tuple(sorted(tile, key=lambda x: order.index(x[0]))))
             yield made
-            yield from _rectangles(made, fast, device)
+            yield from _rectangles(made, heavy, device)
 
 
-def _rectangles(tiling: Tiling, fast: Collection[IterDomain], device: Device) -> Iterator[Tiling]:
-    """The tiling with warps of two axes along which accesses run, the last of them the one of the threads."""
+def _rectangles(tiling: Tiling, heavy: Sequence[AffineAccess], device: Device) -> Iterator[Tiling]:
+    """The tiling with warps along two axes: those that large accesses run along from tile to tile."""
     sizes = dict(tiling.tile)
-    last = next((d for d in reversed(tiling.axes) if d in fast and int(d.extent) != sizes.get(d, 1)), None)
-    for d in fast:
-        for n in (device.warp // 8, device.warp // 4) if last not in (None, d) else ():
-            warp = ((d, device.warp // n), (last, n)) if last is not None else ()
-            if all(int(x.extent) % (sizes.get(x, 1) * k) == 0 for x, k in warp):
-                yield replace(tiling, warp=warp)
+    open_ = [d for d in tiling.axes if int(d.extent) != sizes.get(d, 1)]
+    fast = {min((d for d in open_ if a.steps[d]), key=lambda d: abs(a.steps[d]), default=None) for a in heavy}
+    pair = [d for d in open_ if d in fast]
+    for n in (device.warp // 8, device.warp // 4) if len(pair) == 2 else ():
+        warp = ((pair[0], device.warp // n), (pair[1], n))
+        if all(int(d.extent) % (sizes.get(d, 1) * k) == 0 for d, k in warp):
+            yield replace(tiling, warp=warp)
 
 
 def _short_run(a: AffineAccess, base: Sequence[IterDomain], lanes: int) -> list[IterDomain]:
