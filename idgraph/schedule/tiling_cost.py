@@ -240,11 +240,13 @@ class _Warp:
 
     def _alike(self, terms: Mapping[IterDomain, int], offset: int, extent: int) -> bool:
         """Whether coordinates that differ along axes that tiles cut are all inside of a part, or all outside."""
-        cut = [k * (int(d.extent) - 1) for d, k in terms.items() if int(d.extent) != self.sizes.get(d, 1)]
-        low, high = sum(n for n in cut if n < 0), sum(n for n in cut if n > 0)
-        firsts = {offset + _dot({d: k for d, k in terms.items() if self.sizes.get(d, 1) == int(d.extent)}, at)
-                  for at in self.tile}  # fmt: skip
-        return low == high == 0 or all(0 <= n + low and n + high < extent or n + high < 0 or n + low >= extent for n in firsts)
+        inside = {d: k for d, k in terms.items() if k and self.sizes.get(d, 1) == int(d.extent)}
+        cut = [k * (int(d.extent) - 1) for d, k in terms.items() if d not in inside]
+        if not any(cut):
+            return True
+        low, high = offset + sum(n for n in cut if n < 0), offset + sum(n for n in cut if n > 0)
+        firsts = {sum(at) for at in product(*({k * n for n in range(int(d.extent))} for d, k in inside.items()))}
+        return all((0 <= low + n and high + n < extent) or high + n < 0 or low + n >= extent for n in firsts)
 
     def happens(self, a: AffineAccess, at: Mapping[IterDomain, int]) -> bool:
         """Whether a point of the tile is read in some tile."""
