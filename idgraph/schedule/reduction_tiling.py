@@ -82,7 +82,8 @@ def _stored_reads(space: ReductionDomain, t: Tensor) -> list[SourceAccess]:
     """What a reduction reads from memory, by the rows and columns of the space; none where that is not known."""
     own = {n: d for d, n in space.labels[t].items()}
     behind = reach([t], lambda u: operands(u) if u is t or not reduces(u) else ())
-    touches = source_strides(t, set(filter(reduces, behind)), splits=True, base=[own[n] for n in sorted(own)])
+    base = [own[n] for n in sorted(own)]
+    touches = source_strides(t, set(filter(reduces, behind)), splits=True, base=base, formulas=True)
     return [u for u in touches or () if u.source.definition is None or reduces(u.source)]
 
 
