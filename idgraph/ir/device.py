@@ -49,8 +49,8 @@ class Device(Printed):
     addresses that no widest access divides (none: as fast). ``thread_registers``: the most of a thread.
     ``static_shared``: bytes of shared memory that a block has without asking for more. ``coordinate_steps``: operations
     of int32 that find one coordinate of a thread's number, and its part of an address: a division by a constant, the
-    rest, a product and a sum. ``line_reads``, ``line_writes``: lines of the cache that warps ask for or write parts of (0:
-    no limit). ``own_bandwidth``: what one processor reaches by itself, as times its part of all.
+    rest, a product and a sum. ``line_reads``, ``line_writes``: lines that warps read or write parts of (0: no
+    limit). ``own_bandwidth``: what one processor reaches by itself, as times its part of all.
 
     >>> import idgraph as ig
     >>> h = ig.cost.devices["H200"]
@@ -95,8 +95,8 @@ class Device(Printed):
     coordinate_steps: int = 6
     # Eight blocks that sum 64 MiB of an H200 move 47 GB/s each, and three more functions of each element: 1.5 times.
     own_bandwidth: float = 2.0
-    # Rows of 256 numbers woven into columns of 16 bytes a thread took 162 to 244 us of 8.4 million lines written, 341 of
-    # 16.8; columns read, 140 us of 16.8 million lines and 233 of 33.5, on an H200.
+    # Rows of 256 numbers woven into columns of 16 bytes a thread took 162 to 244 us of 8.4 million lines written, 341
+    # of 16.8; columns read, 140 us of 16.8 million lines and 233 of 33.5, on an H200.
     line_reads: float = 0.0
     line_writes: float = 0.0
 

@@ -145,13 +145,9 @@ def choose_reduction_tiling(
     while block < most and (rows is None or block < rows):
         block *= 2
     side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)
-    if side == 1 and not writes and not config.rows and rows is not None:
-        side = _rows_of_one_read(space, rows)
-        if side > 1:
-            why = "rows of the same elements: several a thread, which loads them once"
-            while threads > gpu.warp and rows // side * threads > gpu.resident_threads:
-                threads //= 2  # of more columns each, which exchange fewer partial sums
-            return ReductionTiling(lanes, threads, max(1, BLOCK // threads), across=False, why=why, side=side)
+    shared = 1 if side > 1 or writes or config.rows or rows is None else _rows_of_one_read(space, rows)
+    if shared > 1 and rows is not None:
+        return _of_one_read(lanes, threads, rows, shared)
     if side > 1 and _from_cache(space, columns, rows, count):
         threads = min(threads, _line_threads())
     if side > 1:
@@ -350,6 +346,15 @@ def _rows_per_thread(space: ReductionDomain, rows: int | None, count: int | None
 def _several(space: ReductionDomain, rows: int | None, threads: int) -> int:
     """Short rows that the same threads take, so that the loads of all are in flight together."""
     return 1 if rows is None else _neighbours(space, SEVERAL, rows * threads)
+
+
+def _of_one_read(lanes: int, threads: int, rows: int, side: int) -> ReductionTiling:
+    """Threads for rows of the same elements: of more columns each, which exchange fewer partial sums."""
+    gpu = current_device()
+    while threads > gpu.warp and rows // side * threads > gpu.resident_threads:
+        threads //= 2
+    why = "rows of the same elements: several a thread, which loads them once"
+    return ReductionTiling(lanes, threads, max(1, BLOCK // threads), across=False, why=why, side=side)
 
 
 def _rows_of_one_read(space: ReductionDomain, rows: int) -> int:

@@ -246,7 +246,7 @@ class _Warp:
             return True
         low, high = offset + sum(n for n in cut if n < 0), offset + sum(n for n in cut if n > 0)
         firsts = {sum(at) for at in product(*({k * n for n in range(int(d.extent))} for d, k in inside.items()))}
-        return all((0 <= low + n and high + n < extent) or high + n < 0 or low + n >= extent for n in firsts)
+        return all((low + n >= 0 and high + n < extent) or high + n < 0 or low + n >= extent for n in firsts)
 
     def happens(self, a: AffineAccess, at: Mapping[IterDomain, int]) -> bool:
         """Whether a point of the tile is read in some tile."""
