@@ -66,8 +66,10 @@ def site_points(s: AccessSite, data: Mapping[str, Data], arrays: Arrays) -> Coun
 # sectors of warps -----------------------------------------------------------------------------------------------------
 
 
-def warp_sectors(s: AccessSite, block: Block, data: Mapping[str, Data], arrays: Arrays, device: Device) -> Count:
-    """Sectors of the device that warps ask for: the different ones of each warp at each step, added up.
+def warp_sectors(
+    s: AccessSite, block: Block, data: Mapping[str, Data], arrays: Arrays, device: Device, unit: int
+) -> Count:
+    """Sectors, or lines, of ``unit`` bytes that warps ask for: the different ones of each warp at each step, added up.
 
     Where a target has no threads, neighbouring steps of the innermost loops stand for a warp.
     """
@@ -99,7 +101,7 @@ def warp_sectors(s: AccessSite, block: Block, data: Mapping[str, Data], arrays: 
     inside &= happens
     warp = np.repeat(np.arange(many, dtype=np.int64), size)
     item = item_size(s.buffer.dtype)
-    found = _different(warp[inside], address[inside], s.width * item, item, device.sector)
+    found = _different(warp[inside], address[inside], s.width * item, item, unit)
     return Count(round(found * (1 if full else total / many)) * again, full and known and sure)
 
 

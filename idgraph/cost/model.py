@@ -165,7 +165,10 @@ class _KernelEstimate:
         if self.block.warps:
             limits |= {"arithmetic": busy[0], "special functions": busy[1]}
             limits["indices"] = self.device.index_seconds(coordinate_count(self.found)) / self._share()
-            limits["cache"] = sectors * self.device.sector / self.device.cache_bandwidth
+            parts = self.device.line_seconds(
+                *(sum(a.lines for a in outside if a.kind == kind) for kind in ("read", "write"))
+            )
+            limits["cache"] = max(sectors * self.device.sector / self.device.cache_bandwidth, parts)
         else:
             loops = core_times(self.found, self.arrays, self.size, self.device)
             most = cast("Bound", max(loops, key=lambda n: loops[n], default="loads"))
@@ -185,10 +188,12 @@ class _KernelEstimate:
         points = site_points(s, self.found.data, self.arrays)
         item = item_size(s.buffer.dtype)
         outside = s.buffer.place not in ("shared", "private")
-        sectors = warp_sectors(s, self.block, self.found.data, self.arrays, self.device) if outside else None
+        around = s, self.block, self.found.data, self.arrays, self.device
+        sectors = warp_sectors(*around, self.device.sector) if outside else None
+        lines = warp_sectors(*around, self.device.line).points if outside and self.block.warps else 0
         return AccessCost(
             self.kernel.name, s.buffer.title, s.kind, s.buffer.place, s.buffer.dtype, str(s.address), s.width,
-            points.points, points.points * s.width * item, 0 if sectors is None else sectors.points, 1,
+            points.points, points.points * s.width * item, 0 if sectors is None else sectors.points, lines, 1,
             s.note, points.exact and (sectors is None or sectors.exact),
         )  # fmt: skip
 

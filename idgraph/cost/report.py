@@ -23,8 +23,9 @@ class AccessCost:
     """One statement of a kernel that touches memory.
 
     ``points``: how often it happens. ``bytes_asked``: points times width times item size. ``sectors``: of 32 bytes, the
-    different ones of each warp at each step, added up. ``again``: how often its elements come from memory. ``exact``:
-    the counts were made point by point or in closed form, with no loaded index guessed.
+    different ones of each warp at each step, added up; ``lines``: of the cache, in the same way. ``again``: how often
+    its elements come from memory. ``exact``: the counts were made point by point or in closed form, with no loaded
+    index guessed.
     """
 
     kernel: str
@@ -37,6 +38,7 @@ class AccessCost:
     points: int
     bytes_asked: int
     sectors: int
+    lines: int
     again: int
     operation: str
     exact: bool

@@ -14,7 +14,8 @@ from math import lcm, prod
 
 from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.allocation import strides
-from idgraph.ir import Fixed, IterDomain, Mapped, Merge, Resize, Split, Stride, Tensor, TensorExpr
+from idgraph.ir import Fixed, IterDomain, LoadedCoordinate, Mapped, Merge, Resize, Split, Stride, Tensor, TensorExpr
+from idgraph.ir.op_table import MOVES
 from idgraph.layout.inference import bytes_of, moved_bytes
 from idgraph.layout.stride_order import Order, carried, own_order
 
@@ -102,10 +103,12 @@ def read_order(e: TensorExpr, known: Orders | None = None) -> tuple[IterDomain, 
     ['r3[6]', 'I2[4]']
     """
     p, root = e.inputs[0], [d for d in e.output.root if not d.is_broadcast]
-    # Of equal ones that of the largest source counts: an index is small beside the rows that it names.
-    offers = sorted(_orders(p, (), known), key=lambda o: -bytes_of(o.source))
     found: dict[tuple[IterDomain, ...], int] = {}
     at = {d: r.domain for d, r in zip(p.axes, e.reads[0], strict=True) if isinstance(r, Mapped)}
+    # What no reduced axis moves is read once. Of equal ones the order of the largest source counts: an index is small
+    # beside the rows that it names.
+    moving = [o for o in _orders(p, (), known) if any(at[d].kind == "reduction" for d in o.axes if d in at)]
+    offers = sorted(moving, key=lambda o: -bytes_of(o.source))
     for o in offers:
         axes = _filled(o.axes, [d for d in p.axes if not d.is_broadcast])
         if not axes:
@@ -162,11 +165,13 @@ def source_strides(
     splits: bool = False,
     base: Sequence[IterDomain] = (),
     joined: dict[IterDomain, Expr] | None = None,
+    formulas: bool = False,
 ) -> list[SourceAccess] | None:
     """The sources of ``t``, once for each way that they are read; None where there are too many ways. With ``splits``
     also along the parts of an axis that a reshape cuts or joins, and at every second place. ``base``: the axes to
     follow, those of ``t`` (the default), loops that they were split into, or its root. ``joined`` gets the axes that
-    a reshape has made of two and that hide them, each with the extent of the inner one.
+    a reshape has made of two and that hide them, each with the extent of the inner one. ``formulas``: also along axes
+    that are read at sums of coordinates (windows).
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -200,7 +205,11 @@ def source_strides(
         for k, x in enumerate(e.inputs):
             mapped = {r.domain for r in e.reads[k] if isinstance(r, Mapped)}
             mine = (p for d, p in own.items() if d in mapped or d in inner)  # a cat has a part for each operand
-            stack.append((x, _operand(e, k, of), (*parts, *mine)))
+            inside = _operand(e, k, of)
+            for d, r in zip(x.axes, e.reads[k], strict=True) if formulas else ():
+                if isinstance(r, LoadedCoordinate):
+                    inside = {**inside, d: _formula(e.inputs[r.operand], _operand(e, r.operand, of))}
+            stack.append((x, inside, (*parts, *mine)))
     return found[::-1]
 
 
@@ -284,6 +293,21 @@ def _operand(e: TensorExpr, k: int, inside: Known) -> Known:
             case _:
                 found[d] = None
     return found
+
+
+def _formula(t: Tensor, of: Known) -> AffineCoordinate | None:
+    """The elements of an integer tensor as a sum of coordinates, each times a number; None where they are not."""
+    e = t.definition
+    if e is None:
+        return None
+    of, _ = _through(t, of, True, {})
+    if e.op == "iota" and isinstance(e.attrs["start"], int) and isinstance(e.attrs["step"], int):
+        start = AffineCoordinate((), as_expr(e.attrs["start"]))
+        return _sum_of(_multiplied(of.get(t.root[0]), as_expr(e.attrs["step"])), start)
+    parts = [_formula(x, _operand(e, k, of)) for k, x in enumerate(e.inputs)]
+    if len(parts) == 2 and e.op == "add":
+        return _sum_of(*parts)
+    return parts[0] if len(parts) == 1 and (e.op in MOVES or e.op == "cast") else None
 
 
 def _touch(axes: Sequence[IterDomain], source: Tensor, of: Known, parts: tuple[PartialCoordinate, ...]) -> SourceAccess:

@@ -93,7 +93,8 @@ def coarsening_by_work(
     most = max(WORK, (len(points) + 1) // 2) - 1
     for d in kept[:-1]:
         n = int(d.extent) if d.extent.is_const else 0
-        steps = next((s for s in (2 if loaded else SHARED_POINTS, 2) if n and n % s == 0), 1)
+        whole = n if n <= SHARED_POINTS else 2
+        steps = next((s for s in (whole if loaded else SHARED_POINTS, whole) if n and n % s == 0), 1)
         still = sum(not (varies[e.output] & where[e.output].get(d, _NONE)) for e in points)
         busy = current_device().resident_threads * steps * item_size(t.dtype)
         if steps > 1 and still >= most and bytes_of(t) >= busy:
@@ -217,8 +218,9 @@ def schedule_reference(
     flat = alone and parts == 1 and width < most and not single
     cut = _flat_cut(t, kept, stored, most, config) if flat else None
     choice = None
-    if search and natural and alone and parts == 1 and not single and config.vectors is None:
-        usual = Tiling(_unflattened(t, t.loop[:kept]), run=cut.width if cut is not None else width)
+    if search and natural and alone and (parts == 1 or width == 1) and not single and config.vectors is None:
+        axes, run = _unflattened(t, t.loop[:kept]), cut.width if cut is not None else width
+        usual = Tiling(axes, run=run) if parts == 1 else Tiling(axes, ((axes[-1], parts),))
         choice = _searched(t, stored, usual, block)
         if choice is not None and not choice.usual:
             return choice

@@ -296,7 +296,7 @@ def _moves_less(space: ReductionDomain, t: Tensor, readers: Sequence[TensorExpr]
         if u in seen or (u in space.labels and space.is_row(u)):  # a number of each row
             continue
         seen.add(u)
-        if e is None or reduces(u):  # read from memory
+        if e is None or reduces(u) or u.fusion.is_output(u):  # read from memory
             again += bytes_of(u)
             continue
         work += e.op in POINTWISE and _size(u) >= _size(t)

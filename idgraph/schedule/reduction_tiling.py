@@ -9,7 +9,7 @@ from math import gcd
 from idgraph.ir import IterDomain, Mapped, Tensor, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.walks import operands, reach
-from idgraph.schedule.access_strides import read_order, source_strides
+from idgraph.schedule.access_strides import SourceAccess, read_order, source_strides
 from idgraph.schedule.config import RULE, KernelConfig, most_values
 from idgraph.schedule.pointwise_tiling import cuts
 from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, few_rows, product_of, reduces
@@ -29,6 +29,7 @@ ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring 
 HELD_ACROSS = 32  # columns of one input that a thread of such a block holds at most
 ENOUGH = 3, 8  # of the resident threads keep memory busy, each with an access of 16 bytes or several in flight
 SEVERAL = 4  # rows of as many columns as threads can take at once
+ROWS_OF_ONE_READ = 8  # that a thread takes at most
 SHORT = 8  # columns that one thread reads of several rows at once
 SHORT_BYTES = 2  # of an input's element
 AGAIN = 16  # reads of an element, in the mean, that find it in a cache
@@ -59,8 +60,31 @@ class ReductionTiling:
 
 
 def is_outer_reduction(space: ReductionDomain) -> bool:
-    """Whether the rows of a space, not its columns, lie side by side in memory."""
-    return any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
+    """Whether the rows of a space, not its columns, lie side by side in memory; or the vectors of neighbouring rows
+    (windows that overlap), which then are a thread's each, and exchange nothing."""
+    sums = [t for t in space.labels if reduces(t)]
+    if any(_innermost(space, t) < space.rows for t in sums):
+        return True
+    reads = [u for t in sums for u in _stored_reads(space, t)]
+    return bool(reads) and all(_is_window(space, u) for u in reads)
+
+
+def _is_window(space: ReductionDomain, u: SourceAccess) -> bool:
+    """Whether a read's rows overlap, each less than an access behind the one before."""
+    count, steps = product_of(space.extents[space.rows :]), [u.steps[d] for d in u.steps]
+    if not space.rows or count is None or not all(s is not None and s.is_const for s in steps):
+        return False
+    own = int(steps[space.rows - 1] or 0)
+    return 1 < own <= current_device().lanes(item_size(u.source.dtype)) and own < count and int(steps[-1] or 0) == 1
+
+
+def _stored_reads(space: ReductionDomain, t: Tensor) -> list[SourceAccess]:
+    """What a reduction reads from memory, by the rows and columns of the space; none where that is not known."""
+    own = {n: d for d, n in space.labels[t].items()}
+    behind = reach([t], lambda u: operands(u) if u is t or not reduces(u) else ())
+    base = [own[n] for n in sorted(own)]
+    touches = source_strides(t, set(filter(reduces, behind)), splits=True, base=base, formulas=True)
+    return [u for u in touches or () if u.source.definition is None or reduces(u.source)]
 
 
 def choose_reduction_tiling(
@@ -121,6 +145,9 @@ def choose_reduction_tiling(
     while block < most and (rows is None or block < rows):
         block *= 2
     side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)
+    shared = 1 if side > 1 or writes or config.rows or rows is None else _rows_of_one_read(space, rows)
+    if shared > 1 and rows is not None:
+        return _of_one_read(lanes, threads, rows, shared)
     if side > 1 and _from_cache(space, columns, rows, count):
         threads = min(threads, _line_threads())
     if side > 1:
@@ -319,6 +346,29 @@ def _rows_per_thread(space: ReductionDomain, rows: int | None, count: int | None
 def _several(space: ReductionDomain, rows: int | None, threads: int) -> int:
     """Short rows that the same threads take, so that the loads of all are in flight together."""
     return 1 if rows is None else _neighbours(space, SEVERAL, rows * threads)
+
+
+def _of_one_read(lanes: int, threads: int, rows: int, side: int) -> ReductionTiling:
+    """Threads for rows of the same elements: of more columns each, which exchange fewer partial sums."""
+    gpu = current_device()
+    while threads > gpu.warp and rows // side * threads > gpu.resident_threads:
+        threads //= 2
+    why = "rows of the same elements: several a thread, which loads them once"
+    return ReductionTiling(lanes, threads, max(1, BLOCK // threads), across=False, why=why, side=side)
+
+
+def _rows_of_one_read(space: ReductionDomain, rows: int) -> int:
+    """Neighbouring rows that a thread takes because they are made of the same elements (a sum for each class): each is
+    loaded once for all of them, and not from a cache for each."""
+    last = space.extents[space.rows - 1] if space.rows else None
+    if last is None or not last.is_const:
+        return 1
+    for t in filter(reduces, space.labels):
+        reads = _stored_reads(space, t)
+        if not reads or any(list(u.steps.values())[space.rows - 1] != 0 for u in reads):
+            return 1
+    sides = [n for n in range(1, ROWS_OF_ONE_READ + 1) if int(last) % n == 0 and rows // n >= few_rows()]
+    return max(sides, default=1)
 
 
 def _neighbours(space: ReductionDomain, most: int, threads: int | None = None) -> int:

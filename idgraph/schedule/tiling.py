@@ -168,7 +168,21 @@ def candidates(base: Sequence[IterDomain], heavy: Sequence[AffineAccess], device
         outer = tuple(d for d in order if int(d.extent) != dict(tile).get(d, 1))
         if (outer, tile) not in seen and prod(n for _, n in tile) <= most:
             seen.add((outer, tile))
-            yield Tiling(order, tuple(sorted(tile, key=lambda x: order.index(x[0]))))
+            made = Tiling(order, tuple(sorted(tile, key=lambda x: order.index(x[0]))))
+            yield made
+            yield from _rectangles(made, heavy, device)
+
+
+def _rectangles(tiling: Tiling, heavy: Sequence[AffineAccess], device: Device) -> Iterator[Tiling]:
+    """The tiling with warps along two axes: those that large accesses run along from tile to tile."""
+    sizes = dict(tiling.tile)
+    open_ = [d for d in tiling.axes if int(d.extent) != sizes.get(d, 1)]
+    fast = {min((d for d in open_ if a.steps[d]), key=lambda d: abs(a.steps[d]), default=None) for a in heavy}
+    pair = [d for d in open_ if d in fast]
+    for n in (device.warp // 8, device.warp // 4) if len(pair) == 2 else ():
+        warp = ((pair[0], device.warp // n), (pair[1], n))
+        if all(int(d.extent) % (sizes.get(d, 1) * k) == 0 for d, k in warp):
+            yield replace(tiling, warp=warp)
 
 
 def _short_run(a: AffineAccess, base: Sequence[IterDomain], lanes: int) -> list[IterDomain]:
@@ -216,7 +230,7 @@ def apply_tiling(t: Tensor, tiling: Tiling, block: int) -> None:
     """
     if t.loop != tiling.axes:
         t.set_loop(tiling.axes)
-    inner: list[IterDomain] = []
+    inner, rest = list[IterDomain](), dict[IterDomain, IterDomain]()
     whole = [d for d, n in tiling.tile if n == int(d.extent)]
     if len(whole) == len(tiling.axes):
         whole = []
@@ -226,8 +240,14 @@ def apply_tiling(t: Tensor, tiling: Tiling, block: int) -> None:
         else:
             at = t.loop.index(d)
             t.split(at, n)
+            rest[d] = t.loop[at]
             inner.append(t.loop[at + 1])
-    outer = [d for d in t.loop if d not in inner]
+    warp: list[IterDomain] = []
+    for d, n in tiling.warp:
+        at = t.loop.index(rest.get(d, d))
+        t.split(at, n)
+        warp.append(t.loop[at + 1])
+    outer = [*(d for d in t.loop if d not in inner and d not in warp), *warp]
     if [*outer, *inner] != list(t.loop):
         t.reorder([t.loop.index(d) for d in (*outer, *inner)])
     for _ in outer[1:]:

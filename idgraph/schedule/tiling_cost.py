@@ -44,11 +44,13 @@ class AffineAccess:
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """``axes``: a reference's, in the order of neighbouring threads, the fastest last. ``tile``: elements of one thread
-    along some of them, those that lie side by side last; or ``run`` elements side by side of all axes as one."""
+    along some of them, those that lie side by side last; or ``run`` elements side by side of all axes as one. ``warp``:
+    tiles of neighbouring threads along several axes, a rectangle of them; none: along ``axes``."""
 
     axes: tuple[IterDomain, ...]
     tile: tuple[tuple[IterDomain, int], ...] = ()
     run: int = 1
+    warp: tuple[tuple[IterDomain, int], ...] = ()
 
     @property
     def points(self) -> int:
@@ -57,7 +59,9 @@ class Tiling:
 
     def __str__(self) -> str:
         tile = " x ".join(f"{n} of {d.label}" for d, n in self.tile) or f"{self.run} side by side"
-        return f"threads along {', '.join(d.label for d in self.axes)}; each takes {tile}"
+        warp = " x ".join(f"{n} of {d.label}" for d, n in self.warp)
+        along = f"{warp} a warp, " if warp else ""
+        return f"threads along {along}{', '.join(d.label for d in self.axes)}; each takes {tile}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def tiling_cost(tiling: Tiling, accesses: Sequence[AffineAccess], block: int, de
     warp = _Warp(tiling, device)
     points = prod(int(d.extent) for d in tiling.axes)
     threads = points / tiling.points
-    sectors, count = 0.0, 0
+    sectors, count, lines = 0.0, 0, {True: 0.0, False: 0.0}
     for together in _of_one_memory(accesses).values():
         inside = [(a, warp.inside(a)) for a in together]
         decided = [(a, at) for a, at in inside if warp.decides(a)]
@@ -123,21 +127,24 @@ def tiling_cost(tiling: Tiling, accesses: Sequence[AffineAccess], block: int, de
             inside = [(replace(decided[0][0], offset=0), union), *((a, at) for a, at in inside if not warp.decides(a))]
         seen: set[object] = set()  # what another way has loaded already
         for a, at in inside:
-            asked, vectors = warp.sectors(a, at)
-            sectors += 0 if (a.offset, *at) in seen else asked * threads / device.warp
-            count += vectors
+            asked, whole, vectors = warp.sectors(a, at)
+            new = 0.0 if (a.offset, *at) in seen else threads / device.warp
+            sectors, count = sectors + asked * new, count + vectors
+            lines[a is accesses[0]] += whole * new
             seen.add((a.offset, *at))
     least = least_sectors(accesses, points, device)
     busy = device.busy(threads / block)
     issue = count * threads / device.loads
     places = device.index_seconds(threads * _coordinate_count(tiling, accesses), threads * count)
-    return TilingCost(sectors, least, count, _microseconds(least / busy, sectors, issue + places, 0.0, device))
+    asking = device.line_seconds(lines[False], lines[True])
+    return TilingCost(sectors, least, count, _microseconds(least / busy, sectors, issue + places, 0.0, device, asking))
 
 
 def _coordinate_count(tiling: Tiling, accesses: Sequence[AffineAccess]) -> int:
     """The coordinates that a thread takes its number apart into: axes that no access tells apart are one."""
     tile = dict(tiling.tile)
     outer = [d for d in tiling.axes if int(d.extent) > tile.get(d, 1)]
+    outer += [d for d, _ in tiling.warp]
     joined = sum(all(a.steps[p] == a.steps[d] * int(d.extent) for a in accesses) for p, d in pairwise(outer))
     return len(outer) - joined
 
@@ -161,7 +168,11 @@ def staged_cost(
     issue = count * waste * points / tile[1] / device.loads
     shared = 2 * staged * waste / (device.processors * device.clock * device.bank_row) if device.clock else 0.0
     busy = device.busy(waste * points / tile[0])
-    return TilingCost(least * waste, least, count, _microseconds(least / busy, least * waste, issue, shared, device))
+    whole = least * waste * device.sector / device.line
+    written = points * accesses[0].item * waste / device.line
+    asking = device.line_seconds(max(0.0, whole - written), written)
+    time = _microseconds(least / busy, least * waste, issue, shared, device, asking)
+    return TilingCost(least * waste, least, count, time)
 
 
 def least_sectors(accesses: Sequence[AffineAccess], points: int, device: Device) -> float:
@@ -169,9 +180,11 @@ def least_sectors(accesses: Sequence[AffineAccess], points: int, device: Device)
     return sum({a.name: min(points * a.item, a.bytes) for a in accesses}.values()) / device.sector
 
 
-def _microseconds(moved: float, sectors: float, issue: float, shared: float, device: Device) -> float:
+def _microseconds(
+    moved: float, sectors: float, issue: float, shared: float, device: Device, asking: float = 0.0
+) -> float:
     memory = moved * device.sector / device.bandwidth
-    return hypot(memory, sectors * device.sector / device.cache_bandwidth, issue, shared) * 1e6
+    return hypot(memory, sectors * device.sector / device.cache_bandwidth, asking, issue, shared) * 1e6
 
 
 class _Warp:
@@ -181,7 +194,7 @@ class _Warp:
         self.tiling, self.device, self.sizes = tiling, device, dict(tiling.tile)
         outer = [(d, int(d.extent) // self.sizes.get(d, 1)) for d in tiling.axes]
         self.moving = [d for d, n in outer if n > 1]
-        starts = [_unravel_lane(outer, lane * tiling.run) for lane in range(device.warp)]
+        starts = [_unravel_lane(tiling.warp or outer, lane * tiling.run) for lane in range(device.warp)]
         self.starts = [{d: k * self.sizes.get(d, 1) for d, k in at.items() if k} for at in starts]
         axes = [d for d, _ in tiling.tile]
         self.tile = [dict(zip(axes, at, strict=True)) for at in product(*(range(n) for _, n in tiling.tile))]
@@ -195,33 +208,45 @@ class _Warp:
         crosses = int(self.tiling.axes[-1].extent) % self.tiling.run and once != list(range(self.tiling.run))
         return found if crosses else once  # a run over the end of an axis is read element by element
 
-    def sectors(self, a: AffineAccess, inside: Sequence[int]) -> tuple[int, int]:
-        """Sectors that the warp asks for, and the accesses of one thread."""
+    def sectors(self, a: AffineAccess, inside: Sequence[int]) -> tuple[int, int, int]:
+        """Sectors that the warp asks for, the lines that they lie in, and the accesses of one thread."""
         starts = [_dot(a.steps, at) for at in self.starts]
         unit = gcd(*(starts if self.tiling.run > 1 else (a.steps[d] * self.sizes.get(d, 1) for d in self.moving)))
         most = self.device.lanes(a.item) if self.decides(a) else 1
-        known: dict[tuple[int, int], int] = {}
-        total = count = at = 0
+        known: dict[tuple[int, int], tuple[int, int]] = {}
+        total = lines = count = at = 0
         while at < len(inside):
             first, width = inside[at] + a.offset, most
             while width > 1 and (
                 unit % width or first % width or inside[at + width - 1 : at + width] != [inside[at] + width - 1]
             ):
                 width //= 2
-            key = first * a.item % self.device.sector, width * a.item
+            key = first * a.item % self.device.line, width * a.item
             if key not in known:
                 known[key] = self.spanned([s * a.item + key[0] for s in starts], key[1])
-            total, count, at = total + known[key], count + 1, at + width
-        return total, count
+            total, lines = total + known[key][0], lines + known[key][1]
+            count, at = count + 1, at + width
+        return total, lines, count
 
-    def spanned(self, starts: Sequence[int], span: int) -> int:
-        """Different sectors of accesses of ``span`` bytes."""
-        size = self.device.sector
-        return len({n for s in starts for n in range(s // size, (s + span - 1) // size + 1)})
+    def spanned(self, starts: Sequence[int], span: int) -> tuple[int, int]:
+        """Different sectors of accesses of ``span`` bytes, and the lines that they lie in."""
+        size, each = self.device.sector, max(1, self.device.line // self.device.sector)
+        found = {n for s in starts for n in range(s // size, (s + span - 1) // size + 1)}
+        return len(found), len({n // each for n in found})
 
     def decides(self, a: AffineAccess) -> bool:
         """Whether each point of a tile is inside of all parts, or outside, in all tiles alike."""
-        return all(int(d.extent) == self.sizes.get(d, 1) for terms, _, _ in a.parts for d, k in terms.items() if k)
+        return all(self._alike(*part) for part in a.parts)
+
+    def _alike(self, terms: Mapping[IterDomain, int], offset: int, extent: int) -> bool:
+        """Whether coordinates that differ along axes that tiles cut are all inside of a part, or all outside."""
+        inside = {d: k for d, k in terms.items() if k and self.sizes.get(d, 1) == int(d.extent)}
+        cut = [k * (int(d.extent) - 1) for d, k in terms.items() if d not in inside]
+        if not any(cut):
+            return True
+        low, high = offset + sum(n for n in cut if n < 0), offset + sum(n for n in cut if n > 0)
+        firsts = {sum(at) for at in product(*({k * n for n in range(int(d.extent))} for d, k in inside.items()))}
+        return all((low + n >= 0 and high + n < extent) or high + n < 0 or low + n >= extent for n in firsts)
 
     def happens(self, a: AffineAccess, at: Mapping[IterDomain, int]) -> bool:
         """Whether a point of the tile is read in some tile."""

@@ -107,7 +107,7 @@ def tile_transposes(nests: Sequence[TransposeNest], direct: Mapping[Tensor, Tili
             choice = direct.get(nest.reference)
             if choice is not None:
                 done[nest.reference] = _staged(choice, plan, found[:count])
-                if choice.cost.time_us <= done[nest.reference].time_us:
+                if choice.cost.time_us <= done[nest.reference].time_us and not choice.tiling.warp:
                     del done[nest.reference]
                     break
             _schedule(nest, plan, [_tile(nest, x) for x in found[:count]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, cast
@@ -597,3 +598,61 @@ def test_rows_that_come_from_a_cache_have_few_threads(rows_: tuple[int, int], th
     ig.schedule.auto(f)
     (kernel,) = ig.emit(f, "cuda").kernels
     assert [int(e) for e in kernel.launch["threadIdx.x"]] == [threads]
+
+
+def _bias_gradient(rows_: int, columns: int) -> ig.Fusion:
+    """A one-hot loss' gradient added to another one, and the sum of that over the rows."""
+    f = ig.Fusion("bias gradient")
+    x, t = (f.input(n, (rows_, columns), "bfloat16") for n in "xt")
+    y = ig.unsqueeze(f.input("y", (rows_,), "int64"), 1)
+    hot = ig.where(ig.eq(ig.unsqueeze(f.iota(columns), 0), y), 1.0, 0.0)
+    out = f.output(t + ig.cast(hot - ig.exp(x) * ig.sum(hot, 1, keepdim=True), "bfloat16"))
+    f.output(ig.sum(ig.cast(out, "float32"), 0))
+    return f
+
+
+def test_what_columns_do_not_move_says_nothing_of_their_memory() -> None:
+    decided = ig.schedule.auto(_bias_gradient(2048, 8192))
+    assert "side by side" not in decided.rows[0].why and decided.rows[0].lanes == 8
+
+
+def test_a_cast_of_an_output_is_computed_where_it_is_read() -> None:
+    f = _bias_gradient(2048, 8192)
+    ig.schedule.auto(f)
+    large = {b.title for k in ig.emit(f, "cuda").kernels for b in k.buffers if b.place == "global"}
+    assert not large, large
+
+
+def _classes(rows_: int, count: int, classes: int) -> ig.Fusion:
+    f = ig.Fusion("classes")
+    x, y = f.input("x", (rows_, count)), f.input("y", (rows_, count), "int64")
+    hot = ig.cast(ig.eq(ig.unsqueeze(y, 1), ig.unsqueeze(f.iota(classes), (0, 2))), "float32")
+    f.output(ig.sum(hot * ig.unsqueeze(x, 1), 2))
+    return f
+
+
+def test_rows_of_the_same_elements_are_loaded_once() -> None:
+    f = _classes(512, 4096, 24)
+    (row,) = ig.schedule.auto(f).rows
+    assert "same elements" in row.why
+    (cost,) = ig.cost(ig.emit(f, "cuda")).kernels
+    assert cost.sectors * 32 <= 24 / 4 * cost.bytes_moved
+
+
+def test_exchanges_of_a_loop_wait_for_each_other() -> None:
+    """Rows of one block exchange through one array; the last steps of one read it while the next one writes."""
+    f = _classes(64, 500_000, 16)
+    ig.schedule.auto(f)
+
+    (text,) = re.findall(r"all\d\[q\] = block_sum_f64\(.*\)", ig.emit(f, "cuda").source)
+    assert text.endswith(", 256, True)")
+
+
+def test_windows_that_overlap_are_a_thread_s_each() -> None:
+    f = ig.Fusion("windows")
+    x = f.input("x", (64, 65536))
+    at = ig.unsqueeze(f.iota(16369, step=4), 1) + ig.unsqueeze(f.iota(64), 0)
+    f.output(ig.sum(ig.index_get(x, [None, at]), 2))
+    (row,) = ig.schedule.auto(f).rows
+    assert row.threads == 1 and "side by side" in row.why
+    assert "vload4" in ig.emit(f, "cuda").source

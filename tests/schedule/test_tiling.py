@@ -16,7 +16,8 @@ from idgraph.schedule.inlining import inline_far
 from idgraph.schedule.tiling import apply_tiling, base_axes, candidates, choose_tiling, reference_accesses
 from idgraph.schedule.tiling_cost import Tiling, tiling_cost
 from idgraph.schedule.transform_replay import like
-from idgraph.validate import check_addresses
+from idgraph.validate import check_addresses, random_inputs
+from idgraph.validate.oracle import evaluate
 from tests.emit.thread_runner import run_threads
 
 H200 = devices["H200"]
@@ -240,3 +241,59 @@ def test_an_axis_that_a_reshape_joins_is_searched_in_its_parts(count: int) -> No
     assert check_addresses(small).ok
     (got,) = run_threads(ig.emit(small, "cuda"), arrays, seed=count).values()
     assert np.array_equal(np.asarray(got), want)
+
+
+def interleaved(n: int, count: int, parts: int, channels: int) -> ig.Fusion:
+    """Rows of ``parts`` tensors in turn, channels first."""
+    f = ig.Fusion("interleaved")
+    xs = [f.input(f"x{k}", (n, count, channels)) for k in range(parts)]
+    t = ig.reshape(ig.stack(xs, 2), (n, count * parts, channels))
+    f.output(ig.permute(t, (0, 2, 1))).set_allocation(f.outputs[0].logical)
+    return f
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_threads_of_a_rectangle_write_whole_sectors(parts: int) -> None:
+    f = interleaved(8, 2048, parts, 256)
+    (decided,) = ig.schedule.auto(f).tilings
+    assert "a warp" in str(decided)
+    (kernel,) = ig.cost(ig.emit(f, "cuda")).kernels
+    assert kernel.sectors * 32 <= 1.01 * kernel.bytes_moved
+
+
+def stacked_last(count: int) -> ig.Fusion:
+    f = ig.Fusion("stacked last")
+    t = ig.stack([f.input(n, (count, 32)) for n in "ab"], -1)
+    f.output(ig.permute(t, (1, 0, 2))).set_allocation(f.outputs[0].logical)
+    return f
+
+
+def test_rectangles_compute_the_same() -> None:
+    f = stacked_last(64)
+    found = [n for n, x in enumerate(_tilings(f.outputs[0])) if x.warp]
+    inputs = random_inputs(f, seed=1)
+    assert len(found) > 4
+    for n in found[:: len(found) // 4]:
+        g = stacked_last(64)
+        _apply(g.outputs[0], _tilings(g.outputs[0])[n])
+        assert check_addresses(g).ok
+        (got,) = run_threads(ig.emit(g, "cuda"), inputs, seed=n).values()
+        assert np.array_equal(got, evaluate(g, inputs)[g.outputs[0].name])
+
+
+@pytest.mark.parametrize(
+    ("tile", "along", "measured"),
+    [((4, 2, 1), 1, 162), ((1, 1, 4), 0, 124), ((1, 2, 4), 1, 342), ((2, 2, 2), 0, 141), ((1, 1, 1), 0, 233)],
+)
+def test_parts_of_lines_cost_more_than_their_sectors(tile: tuple[int, ...], along: int, measured: float) -> None:
+    """Microseconds on an H200: threads along the channels (1) write parts of many lines, along the others they read
+    them. The order of them is that of their costs, and each of these is a quarter off at most."""
+    f = interleaved(32, 2048, 2, 256)
+    (t,) = f.outputs
+    t.split(2, 2)
+    n, channel, row, part = t.loop
+    order = (n, row, part, channel) if along else (n, channel, row, part)
+    sizes = dict(zip((row, part, channel), tile, strict=True))
+    _apply(t, Tiling(order, tuple((d, sizes[d]) for d in order if sizes.get(d, 1) > 1)))
+    found = ig.cost(ig.emit(f, "cuda")).total.time_us
+    assert 0.75 * measured < found < 1.25 * measured, found

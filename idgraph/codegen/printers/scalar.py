@@ -581,7 +581,9 @@ class _Scalar:
         for n, s in enumerate(run):
             self.put(depth, f"{name}[{n}] = {s.acc.name}")
         self.put(depth, f"for q in range({len(run)}):")
+        self.around += 1
         self.combine(replace(run[0], acc=replace(run[0].acc, name=f"{name}[q]")), depth + 1)
+        self.around -= 1
         truth = " != 0" if value_type(run[0].acc.dtype) == "bool" else ""
         for n, s in enumerate(run):
             self.put(depth, f"{s.acc.name} = {name}[{n}]{truth}")
