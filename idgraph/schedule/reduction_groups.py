@@ -25,7 +25,7 @@ from idgraph.schedule.legality import nest_error
 from idgraph.schedule.reduction_domain import ReductionDomain, reduces, reduction_domains
 from idgraph.schedule.reduction_persistence import ReductionGroup
 from idgraph.schedule.reduction_tiling import ReductionTiling, choose_reduction_tiling, is_outer_reduction
-from idgraph.schedule.staged_rows import staged_rows
+from idgraph.schedule.staged_rows import repeated_windows, staged_rows
 
 # private copies -------------------------------------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     again = repeated_gathers(fusion)
     scanned = {t for t in followed_scans(fusion).values() if reduces(t)}
     found = reduction_domains(fusion, again | scanned)
-    done.staged = again | staged_rows(fusion, found)
+    done.staged = again | repeated_windows(fusion, found) | staged_rows(fusion, found)
     if done.staged != again:
         found = reduction_domains(fusion, scanned | done.staged)
     home = {t: space for space in found for t in space.labels} | {t: ReductionDomain(0, ()) for t in done.staged}
@@ -304,7 +304,7 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
         ends = separate(space, home, outputs, order)
         home.update(dict.fromkeys(space.labels, space))
         count = passes(space, ends, order)
-        how = choose_reduction_tiling(space, any(not space.is_row(t) for t in ends), across, count > 1, config)
+        how = choose_reduction_tiling(space, any(not space.is_row(t) for t in ends), across, count, config)
         done.note(space, ends, how, order, count)
         for t in in_order(space.labels, order):
             if not (space.is_row(t) or t in ends):
