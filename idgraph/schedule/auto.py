@@ -39,7 +39,7 @@ from idgraph.rewrite.gather_strategy import Force, choose_gather_strategies
 from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat, unroll_reductions_in_cat
 from idgraph.rewrite.two_stage_reduction import scans_in_parts, two_stages
 from idgraph.schedule.config import RULE, KernelConfig
-from idgraph.schedule.fusion_segments import CHEAP, Read, reads_all, reads_of, stored_tensors
+from idgraph.schedule.fusion_segments import CHEAP, Read, narrowest, reads_all, reads_of, stored_tensors
 from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
 from idgraph.schedule.ragged_scheduling import has_rows, schedule_ragged
@@ -286,6 +286,10 @@ class _Nests:
                 leader = self.leader(t)
             else:
                 leader = self.led(t, reads, complete)
+        if leader is None and t not in self.stored and (source := narrowest(t, self.stored)) is not t:
+            self.stored.add(source)  # from where on only views are computed again
+            self.place(t)
+            return
         if leader is None:
             self.stored.add(t)
             self.whole.add(t)

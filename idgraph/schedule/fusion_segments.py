@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import prod
 
 from idgraph.arith import is_true
@@ -23,7 +23,9 @@ from idgraph.ir import (
 )
 from idgraph.ir.device import current_device
 from idgraph.ir.op_builders import REDUCTIONS
+from idgraph.ir.op_table import MOVES
 from idgraph.ir.walks import operands, reach
+from idgraph.layout.inference import bytes_of
 from idgraph.rewrite.constant_folding import has_formula_index, long_indices
 
 CHEAP = 8  # operations on an element that are computed again rather than stored
@@ -43,6 +45,26 @@ def reads_of(t: Tensor) -> list[Read]:
         at = [k for k, x in enumerate(use.inputs) if x is t]
         found += [(use, k) for k in at if k == at[0] or canonical_operand(use, k) == k]
     return found
+
+
+def narrowest(t: Tensor, stored: Collection[Tensor]) -> Tensor:
+    """Where on the way to ``t``, along views and conversions, fewest bytes have to be stored: at or before a tensor of
+    which several parts are read, as that would be stored too.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = ig.cast(f.input("x", (8, 64)) * 2.0, "bfloat16")
+    >>> y = ig.pad(ig.cast(x, "float32"), [0, 0, 1, 1])
+    >>> narrowest(y, []) is x
+    True
+    """
+    way = [t]
+    while (e := way[-1].definition) is not None and len(e.inputs) == 1 and (e.op in MOVES or e.op == "cast"):
+        if e.inputs[0] in stored or e.inputs[0].definition is None:
+            return t
+        way.append(e.inputs[0])
+    shared = next((n for n, u in enumerate(way) if n and len(reads_of(u)) > 1), 0)
+    return min(way[shared:], key=bytes_of)
 
 
 def reads_all(e: TensorExpr, k: int) -> bool:

@@ -28,12 +28,14 @@ from idgraph.ir.schedule_log import ReductionDecision, Ruled, TilingDecision
 from idgraph.ir.walks import operands, reach
 from idgraph.layout.stride_order import own_order
 from idgraph.schedule.config import RULE, KernelConfig
-from idgraph.schedule.fusion_segments import followed_scans, repeated_gathers
+from idgraph.schedule.fusion_segments import followed_scans, narrowest, repeated_gathers
 from idgraph.schedule.inlining import private_copy, sharing
 from idgraph.schedule.legality import nest_error
-from idgraph.schedule.reduction_domain import ReductionDomain, product_of, reduces, reduction_domains
+from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, product_of, reduces, reduction_domains
 from idgraph.schedule.reduction_persistence import ReductionGroup
-from idgraph.schedule.reduction_tiling import ReductionTiling, choose_reduction_tiling, is_outer_reduction
+from idgraph.schedule.reduction_tiling import BLOCK, ReductionTiling, choose_reduction_tiling, is_outer_reduction
+from idgraph.schedule.tiling import base_axes, reference_accesses
+from idgraph.schedule.tiling_cost import Tiling, tiling_cost
 
 # private copies -------------------------------------------------------------------------------------------------------
 
@@ -308,7 +310,7 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     again = repeated_gathers(fusion)
     scanned = {t for t in followed_scans(fusion).values() if reduces(t)}
     found = reduction_domains(fusion, again | scanned)
-    done.staged = again | staged_rows(fusion, found)
+    done.staged = again | repeated_windows(fusion, found) | staged_rows(fusion, found)
     if done.staged != again:
         found = reduction_domains(fusion, scanned | done.staged)
     home = {t: space for space in found for t in space.labels} | {t: ReductionDomain(0, ()) for t in done.staged}
@@ -321,7 +323,7 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
         ends = separate(space, home, outputs, order)
         home.update(dict.fromkeys(space.labels, space))
         count = passes(space, ends, order)
-        how = choose_reduction_tiling(space, any(not space.is_row(t) for t in ends), across, count > 1, config)
+        how = choose_reduction_tiling(space, any(not space.is_row(t) for t in ends), across, count, config)
         done.note(space, ends, how, order, count)
         for t in in_order(space.labels, order):
             if not (space.is_row(t) or t in ends):
@@ -360,6 +362,55 @@ def staged_rows(fusion: Fusion, spaces: Sequence[ReductionDomain]) -> set[Tensor
                     labels = space.labels[t]
                     t.set_allocation(sorted(t.axes, key=lambda d: labels.get(d, -1)))
     return found
+
+
+def repeated_windows(fusion: Fusion, spaces: Sequence[ReductionDomain]) -> set[Tensor]:
+    """What several kernels would compute over all columns of a space, from several places of memory for each element
+    (means of windows between two stages of a norm), and that takes less time stored once, by the cost of its accesses.
+
+    >>> import idgraph as ig
+    >>> from idgraph.schedule.reduction_domain import reduction_domains
+    >>> f = ig.Fusion("f")
+    >>> p = ig.pad(f.input("x", (512, 64, 64)), [1, 1, 1, 1])
+    >>> y = sum(p[:, i : 64 + i, k : 64 + k] for i in range(3) for k in range(3))
+    >>> rows, columns = f.output(ig.sum(y, 2)), f.output(ig.sum(y, 0))
+    >>> repeated_windows(f, reduction_domains(f)) == {y}
+    True
+    """
+    home = {t: space for space in spaces for t in space.labels}
+    found = dict[Tensor, None]()
+    for space in spaces:
+        for t in _boundary(space):
+            times = len(_kernels_behind(t, home))
+            if times > 1 and not fusion.is_output(t) and _is_cheaper_stored(t := narrowest(t, ()), times):
+                found[t] = None
+    return set(found)
+
+
+def _kernels_behind(t: Tensor, home: Mapping[Tensor, ReductionDomain]) -> set[object]:
+    """The kernels that a tensor is computed for: of spaces, and those of what is written outside of them."""
+    found, seen, work = set[object](), {t}, [t]
+    while work and len(seen) < NEAR:
+        u = work.pop()
+        ends = reduces(u) or not u.uses or u.fusion.is_output(u)
+        found.update([id(home[u]) if u in home else u] if ends else [])
+        new = [use.output for use in u.uses if use.output not in seen] if not reduces(u) else []
+        seen.update(new)
+        work += new
+    return found
+
+
+def _is_cheaper_stored(t: Tensor, times: int) -> bool:
+    """Whether all kernels read ``t`` sooner, with the one that stores it, than they compute it."""
+    base, gpu = base_axes(t), current_device()
+    known = all(d.extent.is_const and int(d.extent) for d in base) and all(d.kind == "iteration" for d in base)
+    accesses = reference_accesses(t, base, ()) if known and base else None
+    if accesses is None or len(accesses) < 3:
+        return False
+    own, *reads = accesses
+    tiling = Tiling(base, run=min(gpu.lanes(a.item) for a in accesses))
+    read, again, store = (tiling_cost(tiling, x, BLOCK, gpu).time_us for x in ([own], reads, accesses))
+    return store + times * read + gpu.launch_us < times * again
 
 
 def _is_written_along(space: ReductionDomain, t: Tensor) -> bool:

@@ -88,12 +88,13 @@ def _stored_reads(space: ReductionDomain, t: Tensor) -> list[SourceAccess]:
 
 
 def choose_reduction_tiling(
-    space: ReductionDomain, writes: bool, across: bool, again: bool, config: KernelConfig = RULE
+    space: ReductionDomain, writes: bool, across: bool, passes: int, config: KernelConfig = RULE
 ) -> ReductionTiling:
     """Threads and lanes for the space: by its extents and by which axes lie innermost in memory (see
     `is_outer_reduction`).
 
-    A kernel that ``writes`` over the columns after it has passed over them (``again``) may hold them.
+    A kernel that ``writes`` over the columns in a later one of its ``passes`` over them may hold them, as may one that
+    has three (a maximum and a sum behind it go together): then a thread has elements of one row.
 
     Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
     warps, several rows a block. What ``config`` chooses is taken as far as the row has elements for it.
@@ -104,7 +105,8 @@ def choose_reduction_tiling(
     read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
     count, rows = product_of(space.extents[space.rows :]), product_of(space.extents[: space.rows])
     if across:
-        return _held_across(space, rows, count, config) if writes and again else _across(space, rows, count, config)
+        held = writes and passes > 1
+        return _held_across(space, rows, count, config) if held else _across(space, rows, count, config)
     beside = 1 if writes or config.threads or config.rows else _rows_per_thread(space, rows, count)
     if beside > 1:
         why = "rows of a few columns: several a thread, which lie side by side"
@@ -144,8 +146,9 @@ def choose_reduction_tiling(
     most = config.rows or together
     while block < most and (rows is None or block < rows):
         block *= 2
-    side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)
-    shared = 1 if side > 1 or writes or config.rows or rows is None else _rows_of_one_read(space, rows)
+    one = writes or passes > 2 or config.threads or config.rows or threads * lanes < count
+    side = 1 if one else _several(space, rows, threads)
+    shared = 1 if side > 1 or writes or passes > 2 or config.rows or rows is None else _rows_of_one_read(space, rows)
     if shared > 1 and rows is not None:
         return _of_one_read(lanes, threads, rows, shared)
     if side > 1 and _from_cache(space, columns, rows, count):
