@@ -79,7 +79,7 @@ def _is_window(space: ReductionDomain, u: SourceAccess) -> bool:
 
 
 def _stored_reads(space: ReductionDomain, t: Tensor) -> list[SourceAccess]:
-    """What a reduction reads from memory, by the rows and columns of the space; none where that is not known."""
+    """Accesses of memory that a reduction reads, by the rows and columns of the space; none where that is not known."""
     own = {n: d for d, n in space.labels[t].items()}
     behind = reach([t], lambda u: operands(u) if u is t or not reduces(u) else ())
     base = [own[n] for n in sorted(own)]
@@ -137,19 +137,17 @@ def choose_reduction_tiling(
     if writes and len(space.extents) > space.rows + 1 and not config.threads:
         threads = _even_threads(count, lanes, threads)
     threads = _uncut(space, count, lanes, threads)
-    together = -(-BLOCK // threads)
+    most = config.rows or -(-BLOCK // threads)
     if fit and threads > gpu.warp and count <= gpu.warp * WARP_COLUMNS:
         threads = gpu.warp
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2
     block = 1
-    most = config.rows or together
     while block < most and (rows is None or block < rows):
         block *= 2
-    one = writes or passes > 2 or config.threads or config.rows or threads * lanes < count
-    side = 1 if one else _several(space, rows, threads)
-    shared = 1 if side > 1 or writes or passes > 2 or config.rows or rows is None else _rows_of_one_read(space, rows)
-    if shared > 1 and rows is not None:
+    single = writes or passes > 2 or config.rows
+    side = 1 if single or config.threads or threads * lanes < count else _several(space, rows, threads)
+    if not single and side == 1 and rows is not None and (shared := _rows_of_one_read(space, rows)) > 1:
         return _of_one_read(lanes, threads, rows, shared)
     if side > 1 and _from_cache(space, columns, rows, count):
         threads = min(threads, _line_threads())
