@@ -236,9 +236,9 @@ class _Warp:
 
     def decides(self, a: AffineAccess) -> bool:
         """Whether each point of a tile is inside of all parts, or outside, in all tiles alike."""
-        return all(self._is_shared(*part) for part in a.parts)
+        return all(self._is_uniform(*part) for part in a.parts)
 
-    def _is_shared(self, terms: Mapping[IterDomain, int], offset: int, extent: int) -> bool:
+    def _is_uniform(self, terms: Mapping[IterDomain, int], offset: int, extent: int) -> bool:
         """Whether coordinates that differ along axes that tiles cut are all inside of a part, or all outside."""
         inside = {d: k for d, k in terms.items() if k and self.sizes.get(d, 1) == int(d.extent)}
         cut = [k * (int(d.extent) - 1) for d, k in terms.items() if d not in inside]

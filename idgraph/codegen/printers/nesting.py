@@ -140,7 +140,7 @@ def _too_deep(body: Sequence[Stmt], most: int, threads: bool) -> Iterator[Loop]:
 
 
 def _repeated_each_step(body: Sequence[Stmt], most: int, threads: bool) -> Iterator[Stmt]:
-    """What is computed at each step of loops that are merged."""
+    """Statements that compute at each step of merged loops."""
     for s in body:
         if _depth([s], threads) <= most:
             yield from (s,) if _only_computes(s) else ()
