@@ -3,18 +3,6 @@
 Compilers read a loop once, and unroll it where its extent is constant; an array of constant size whose indices are
 constants then becomes registers. Straight-line code for 64 lanes takes 30 times as long, for the same machine code.
 
-before::
-
-    x_0 = a[i*4]              t_0 = x_0 * x_0        b[i*4] = t_0
-    x_1 = a[i*4 + 1]          t_1 = x_1 * x_1        b[i*4 + 1] = t_1        ...
-
-after::
-
-    for q < 4 unroll:
-      x = a[i*4 + q]
-      t = x * x
-      b[i*4 + q] = t
-
 Arrays of registers that statements share, one after the other.
 
 Long: one pass; its cases share what they know of a statement.
