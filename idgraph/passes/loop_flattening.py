@@ -1,7 +1,6 @@
 """collapse: the loops over blocks, threads and lanes of one row as one loop over its columns, for a core.
 
-Before: ``for b < 4 blockIdx.x: for t < 128 threadIdx.x: for q < 4 vectorize: if b*512 + t*4 + q < 2001: ...``.
-After: ``for b < 1 blockIdx.x: for q < 2001: ...``. A compiler vectorises a loop that no condition cuts, with its own
+A compiler vectorises a loop that no condition cuts, with its own
 head and tail; where there are many rows, each block takes one.
 
 A row that is padded, turned or made of several tensors has pieces of which each is such a loop: ``y[c] = x[(c + 1000) %

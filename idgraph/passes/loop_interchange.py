@@ -1,11 +1,7 @@
 """interchange: rows that lie side by side are reduced together, for a core.
 
-Before: ``for a: acc = 0; for c: acc <- x[c*n + a]; out[a] = acc``: neighbouring steps of the inner loop are n elements
-apart. After: the running values are an array, and the loop over rows is inside of that over columns:
-
-    for a: all[a] = 0
-    for c: for a: all[a] <- x[c*n + a]  (a few c at once)
-    for a: acc = all[a]; out[a] = acc
+Neighbouring columns of such a row are far apart. The running values become an array, and the loop over rows is inside
+of that over columns, a few columns at once.
 
 Several loops over columns, as those of a softmax, are taken one by one: what a row carries from one to the next is an
 array, too, and a row that is kept has its columns `many` elements apart.

@@ -1,12 +1,7 @@
 """peel: a loop over lanes that does not divide, or starts unaligned, becomes a vector body and scalar ends.
 
-Before: ``for q < 4 vectorize: if X + q < n: ...``, where the X of neighbouring threads are 4 apart. A vector
-access cannot serve only some of the lanes. After:
-
-    if X + 3 < n:               all lanes: the condition is gone, and accesses join
-      for q < 4 vectorize: ...
-    if (X + 3 >= n) & (X < n):  the one chunk across the end, lane by lane
-      for q < 4: if X + q < n: ...
+A vector access cannot serve only some of the lanes: whole chunks lose their condition, and their accesses join; the
+one chunk across the end goes lane by lane.
 
 Rows may begin anywhere: 50257 columns make every row start at another alignment. There the chunks are counted from the
 last aligned element before the row, ``s`` elements to the left, so that the first chunk of a row is cut off as its last

@@ -1,7 +1,6 @@
 """columns: the loops over a reduced row of several axes as one or two loops whose indices do not divide, for a core.
 
-Before: ``for i < 13: for t < 1024 threadIdx.x: if i*1024 + t < 12544: for c < 4: s <- sum x[...//784...]``, a row of 16
-pictures of 3136 elements. After: ``for i < 16: for c < 3136: s <- sum x[i*200704 + c]``. The order of the terms stays.
+A row of 16 pictures of 3136 elements is 16 steps of a loop over 3136. The order of the terms stays.
 """
 
 from __future__ import annotations

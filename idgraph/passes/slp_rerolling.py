@@ -3,18 +3,6 @@
 Compilers read a loop once, and unroll it where its extent is constant; an array of constant size whose indices are
 constants then becomes registers. Straight-line code for 64 lanes takes 30 times as long, for the same machine code.
 
-before::
-
-    x_0 = a[i*4]              t_0 = x_0 * x_0        b[i*4] = t_0
-    x_1 = a[i*4 + 1]          t_1 = x_1 * x_1        b[i*4 + 1] = t_1        ...
-
-after::
-
-    for q < 4 unroll:
-      x = a[i*4 + q]
-      t = x * x
-      b[i*4 + q] = t
-
 Arrays of registers that statements share, one after the other.
 
 Long: one pass; its cases share what they know of a statement.
@@ -52,7 +40,6 @@ from idgraph.kernel.ir import (
     Comment,
     Compute,
     Constant,
-    Half2Op,
     If,
     Index,
     Kernel,
@@ -411,18 +398,11 @@ class SlpReroller:
         pack = order.place(s, (step.form, _forms(map(loose, step.parts))))
         for n, group in enumerate(groups):
             if n == len(pack.arrays):
-                pack.arrays.append(self.array(group, self.makes_words(s)) if {x.name for x in group} & fresh else "")
+                pack.arrays.append(self.array(group) if {x.name for x in group} & fresh else "")
             for x in group:
                 if x.name not in self.names.to:
                     self.names.to[x.name] = self.element(pack.arrays[n], x)
         pack.steps.append(step.over(self.names.local))
-
-    def makes_words(self, s: Stmt) -> bool:
-        """True of a statement whose results are words of two 16-bit floats, also of a copy of one."""
-        if isinstance(s, Compute) and s.op == "cast":
-            places = [self.names.to.get(o.name) for o in s.operands if isinstance(o, Local)]
-            return any(p is not None and self.arrays[p.name].words for p in places)
-        return isinstance(s, Half2Op) or (isinstance(s, VectorLoad) and s.pairs)
 
     def may_load(self, s: VectorLoad) -> bool:
         """True where what a vector access sets is new, or lies in neighbouring elements already."""
@@ -445,11 +425,11 @@ class SlpReroller:
         for x, word in zip(s.locals, loaded, strict=True):
             self.lane(Compute(x, "cast", (word,), x.dtype), order)
 
-    def array(self, group: Sequence[Local], words: bool) -> str:
+    def array(self, group: Sequence[Local]) -> str:
         """A new array, named after its first value."""
         found = _BASE.match(group[0].name)
         base = found.group() if found else "x"
-        alike = RegisterArray(base, group[0].dtype, 0, words)
+        alike = RegisterArray(base, group[0].dtype, 0)
         name = next((x for x in self.room.free if self.bases[x] == alike), None)
         if name is None:
             name = self.names.fresh(f"{base}_{k}" if k else base for k in count())
@@ -475,7 +455,7 @@ class SlpReroller:
             return s
         to = self.gathered.get((s.buffer.name, len(s.values)))
         if to is None:
-            to = self.gathered[s.buffer.name, len(s.values)] = self.array((Local("row", s.buffer.dtype),), s.pairs)
+            to = self.gathered[s.buffer.name, len(s.values)] = self.array((Local("row", s.buffer.dtype),))
         values: list[Operand] = []
         for v in s.values:
             dtype = v.dtype if isinstance(v, Local) else s.buffer.dtype

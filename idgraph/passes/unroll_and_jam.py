@@ -1,9 +1,8 @@
 """jam: lanes around a loop over columns run inside of it (unroll and jam).
 
 A thread that reduces several neighbouring rows visits each column once and takes all its rows there: their elements lie
-side by side, so one access moves them. Before: ``for w: acc = 0; for c: acc <- x[c*n + w]; y[w] = acc``. After:
-``acc_0 = 0; acc_1 = 0; for c: acc_0 <- x[c*n]; acc_1 <- x[c*n + 1]; y[0] = acc_0; y[1] = acc_1``. (Callahan, Cocke and
-Kennedy, Estimating interlock and improving balance for pipelined architectures, 1988.)
+side by side, so one access moves them (Callahan, Cocke and Kennedy, Estimating interlock and improving balance for
+pipelined architectures, 1988).
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ from idgraph.kernel.ir import (
     Comment,
     Compute,
     Constant,
-    ExtractHalf,
-    Half2Op,
     If,
     Index,
     InitAccumulator,
@@ -74,8 +72,6 @@ KINDS: list[tuple[Stmt, str, str, str, str]] = [
     (VectorLoad((X, Y), OUT, ROW), "xy", "", "", "i"),
     (VectorStore(OUT, ROW, (X, Y)), "", "", "xy", "i"),
     (VectorAdd(OUT, ROW, (X, Y)), "", "", "xy", "i"),
-    (Half2Op(X, "add", (Y, Z)), "x", "", "yz", ""),
-    (ExtractHalf(X, Y, high=True), "x", "", "y", ""),
 ]
 
 
