@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _INT64 = 1 << 62
+_TRIES = 400  # of points that are drawn
 
 
 def closure(*exprs: Expr) -> list[Expr]:
@@ -58,6 +59,19 @@ def count_of(values: Mapping[str, Sequence[int]]) -> int:
     return prod(sizes)
 
 
+def points(values: Mapping[str, Sequence[int]], numbers: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """The points of a box with these row-major numbers: of each symbol its values there."""
+    import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
+
+    env: dict[str, Any] = {}
+    for name in reversed(list(values)):
+        v = values[name]
+        own = numbers % max(len(v), 1)
+        env[name] = v.start + own * v.step if isinstance(v, range) else np.asarray(v, np.int64)[own]
+        numbers = numbers // max(len(v), 1)
+    return {name: env[name] for name in values}
+
+
 def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) -> dict[str, int] | int | str:
     """A failing point, or how many points were checked, or why it was not tried."""
     import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
@@ -75,16 +89,10 @@ def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) 
         return 1 if claim.evaluate({}) or not all(fact.evaluate({}) for fact in facts) else {}
     names = list(values)
     for start in range(0, total, chunk):
-        index = np.arange(start, min(start + chunk, total), dtype=np.int64)
-        env: dict[str, Any] = {}
-        rest = index
-        for name in reversed(names):
-            v = values[name]
-            env[name] = v.start + (rest % len(v)) * v.step
-            rest = rest // len(v)
-        inside = _mask_of_ranges(symbols, env, np.ones(len(index), np.bool_))
+        env = points(values, np.arange(start, min(start + chunk, total), dtype=np.int64))
+        inside = _mask_of_ranges(symbols, env, np.ones(min(chunk, total - start), np.bool_))
         for fact in facts:
-            inside &= _safe(fact, env, inside)
+            inside &= evaluate_array(fact, env)
         try:
             env_in = {k: x[inside] for k, x in env.items()}
             holds = np.broadcast_to(evaluate_array(claim, env_in), env_in[names[0]].shape)
@@ -114,20 +122,19 @@ def values_met(condition: Expr, of: Expr, limit: int) -> list[int] | None:
     total = count_of(values)
     if total > limit or _too_wide(condition):
         return None
-    grid = np.meshgrid(*(np.arange(v.start, v.stop, v.step) for v in values.values()), indexing="ij")
-    env: dict[str, Any] = {name: g.reshape(-1) for name, g in zip(values, grid, strict=True)}
+    env = points(values, np.arange(total, dtype=np.int64))
     inside = _mask_of_ranges(closure(condition, of), env, np.ones(total, np.bool_))
-    inside &= _safe(condition, env, inside)
+    inside &= evaluate_array(condition, env)
     return np.unique(env[of.name][inside]).tolist()
 
 
-def sampled_failure(claim: Expr, facts: tuple[Expr, ...], tries: int = 400) -> dict[str, int] | None:
+def sampled_failure(claim: Expr, facts: tuple[Expr, ...]) -> dict[str, int] | None:
     """A failing point among some that are tried, small numbers and ends of ranges first; the same ones every time."""
     symbols = _bounds_first(closure(claim, *facts))
     draw = Random(0)
-    for attempt in range(tries):
+    for attempt in range(_TRIES):
         env: dict[str, int] = {}
-        spread = 2 + attempt if attempt < tries // 2 else 1 << draw.randrange(4, 40)
+        spread = 2 + attempt if attempt < _TRIES // 2 else 1 << draw.randrange(4, 40)
         if not all(_draw(s, env, spread, draw) for s in symbols):
             continue
         try:
@@ -191,10 +198,6 @@ def _mask_of_ranges(symbols: list[Expr], env: dict[str, Any], inside: npt.NDArra
         if m > 1:
             inside &= env[s.name] % m == r
     return inside
-
-
-def _safe(fact: Expr, env: dict[str, Any], inside: npt.NDArray[np.bool_]) -> Any:
-    return evaluate_array(fact, env)
 
 
 def _too_wide(e: Expr) -> bool:

@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from idgraph.arith.enumeration import closure, count_of
+from idgraph.arith.enumeration import points as box_points
 from idgraph.arith.expr import ArithZeroDivisionError, Expr, postorder
 from idgraph.arith.interval import interval
 
@@ -196,14 +197,7 @@ def _grid(
     total = count_of(values)
     if total > MAX_POINTS:
         return f"{total} points, at most {MAX_POINTS}"
-    names = list(values)
-    index = np.arange(total, dtype=np.int64)
-    env: dict[str, Any] = {}
-    for name in reversed(names):
-        v = np.asarray(values[name], np.int64)
-        env[name] = v[index % len(v)] if len(v) else index
-        index = index // max(len(v), 1)
-    env = {n: env[n] for n in names}
+    env = box_points(values, np.arange(total, dtype=np.int64))
     inside = np.ones(total, np.bool_)
     for s in symbols:
         lo, hi = s.symbol_bounds[:2]

@@ -7,10 +7,9 @@ from idgraph.errors import suggesting
 from idgraph.fuse.access_relation import AccessRelation
 from idgraph.fuse.common_loops import Alignment, AlignmentStep
 from idgraph.fuse.explain import explain, obstacles
-from idgraph.fuse.gather_strategies import GatherStrategy, GatherWays, gathers
 from idgraph.fuse.mismatch import CAUSES, Cause
 from idgraph.fuse.obstacle import Obstacle, Obstacles
-from idgraph.fuse.plan import FusionPlan, plan
+from idgraph.fuse.plan import FusionPlan, GatherStrategy, GatherWays, gathers, plan
 
 __all__ = [
     "CAUSES", "Alignment", "Cause", "GatherWays", "Obstacle", "Obstacles", "FusionPlan", "AlignmentStep",

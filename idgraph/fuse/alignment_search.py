@@ -314,7 +314,7 @@ def _twins(made: Fusion, q: AlignmentQuery) -> set[str]:
     """``a`` and its copies."""
     names = {t.name for t in q.fusion.tensors}
     a = q.fusion[q.a].definition
-    return {q.a} | {t.name for t in made.tensors if t.name not in names and _same_operation(a, t.definition, names)}
+    return {q.a} | {t.name for t in made.tensors if t.name not in names and _same_operation(a, t.definition)}
 
 
 def _together(kernels: Sequence[Kernel], q: AlignmentQuery, twins: set[str]) -> bool:
@@ -395,7 +395,7 @@ def _logged_steps(made: Fusion, q: AlignmentQuery) -> tuple[AlignmentStep, ...]:
     copies = [t for t in made.tensors if t.name not in names and t.definition is not None]
     out: list[AlignmentStep] = []
     for t in copies:
-        twin = next((u for u in before.tensors if _same_operation(u.definition, t.definition, names)), None)
+        twin = next((u for u in before.tensors if _same_operation(u.definition, t.definition)), None)
         if twin is None or not t.uses:
             return (AlignmentStep("", "auto"),)
         out.append(AlignmentStep(twin.name, "recompute", (t.uses[0].output.name,), copy=t.name))
@@ -407,7 +407,7 @@ def _logged_steps(made: Fusion, q: AlignmentQuery) -> tuple[AlignmentStep, ...]:
     return tuple(out)
 
 
-def _same_operation(a: TensorExpr | None, b: TensorExpr | None, names: set[str]) -> bool:
+def _same_operation(a: TensorExpr | None, b: TensorExpr | None) -> bool:
     if a is None or b is None:
         return False
     return (

@@ -183,14 +183,14 @@ def _placed(a: AccessRelation, b: AccessRelation, ways: int) -> Mismatch:
         return Mismatch("element order", (_orders(a, b),))
     stepped = _stepped(a, fa) or _stepped(b, fb)
     if stepped:
-        return Mismatch("stride", (stepped,), disjoint=_are_disjoint(a, b, fa, fb))
+        return Mismatch("stride", (stepped,), disjoint=_are_disjoint(fa, fb))
     if ways > 1 and a.points == b.points:
         return Mismatch("element order", (f"{b.expr.output.name} reads {a.buffer.name} in {ways} parts",))
     if [prod(e for e, _ in runs) for _, runs in fa.box] != [prod(e for e, _ in runs) for _, runs in fb.box]:
-        return Mismatch("extent", (_extents_text(a, b),), disjoint=_are_disjoint(a, b, fa, fb))
+        return Mismatch("extent", (_extents_text(a, b),), disjoint=_are_disjoint(fa, fb))
     if fa.first != fb.first:
         shift = ", ".join(f"{y - x:+d} along axis {p}" for p, (x, y) in enumerate(zip(fa.first, fb.first)) if x != y)
-        return Mismatch("offset", (f"{b.expr.output.name} reads {a.buffer.name} {shift}",), _are_disjoint(a, b, fa, fb))
+        return Mismatch("offset", (f"{b.expr.output.name} reads {a.buffer.name} {shift}",), _are_disjoint(fa, fb))
     return Mismatch("element order", (_orders(a, b),))
 
 
@@ -338,7 +338,7 @@ def _as_flat_function(t: AccessRelation, total: Expr) -> list[Expr] | None:
 # elements that both touch ---------------------------------------------------------------------------------------------
 
 
-def _are_disjoint(a: AccessRelation, b: AccessRelation, fa: StridedForm, fb: StridedForm) -> bool:
+def _are_disjoint(fa: StridedForm, fb: StridedForm) -> bool:
     """Whether, by some single axis, no element is touched by both."""
     for (x, runs), (y, others) in zip(fa.box, fb.box):
         ends = [(low + sum(min(0, (e - 1) * s) for e, s in r), low + sum(max(0, (e - 1) * s) for e, s in r))

@@ -118,7 +118,7 @@ def emit_pointwise(fusion: Fusion, op: str, args: Operands, dtype: DType, name: 
     return fusion.emit(op, args, dict(attrs), _all_reads(tensors, axes), dtype, flat_domain(axes), name)
 
 
-def _need(op: str, args: Sequence[object], count: int) -> None:
+def _need(args: Sequence[object], count: int) -> None:
     if len(args) != count:
         raise OperationError(f"takes {count} operand(s), got {len(args)}")
     if not any(isinstance(a, Tensor) for a in args):
@@ -169,7 +169,7 @@ _RULES: Mapping[Result, Callable[[Sequence[Tensor | Scalar | Expr]], DType]] = {
 
 def _register(op: str, count: int, rule: Callable[[Sequence[Tensor | Scalar | Expr]], DType]) -> None:
     def build(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
-        _need(op, args, count)
+        _need(args, count)
         return emit_pointwise(fusion, op, args, rule(args), name, attrs)
 
     primitive(op)(build)
@@ -183,14 +183,14 @@ for _row in OPERATIONS.values():
 @primitive("cast")
 def build_cast(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``cast(x; dtype)``: torch's conversion (floats to integers toward zero)."""
-    _need("cast", args, 1)
+    _need(args, 1)
     return emit_pointwise(fusion, "cast", args, check_dtype(attrs.get("dtype")), name, attrs)
 
 
 @primitive("where")
 def build_where(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``where(condition, a, b)``: a where the condition holds, else b."""
-    _need("where", args, 3)
+    _need(args, 3)
     if operand_dtype(args[0]) != "bool":
         raise OperationError(f"the condition is {operand_dtype(args[0])}, not bool", hint="compare it: ig.ne(x, 0)")
     return emit_pointwise(fusion, "where", args, _where_dtype(args[1:]), name, attrs)

@@ -140,7 +140,7 @@ def inherit_rows(
                     else f"ig.{op}({t.name}, ...) reduces each row up to its end",
                 )
             if to in first:
-                _check_meeting(op, (t, d, mine), (*first[to], to.rows))
+                _check_meeting((t, d, mine), (*first[to], to.rows))
             else:
                 first[to], to.rows = (t, d), mine
             if mine is not None:  # of one row, or of one element in all, and still no broadcast
@@ -177,7 +177,7 @@ def _moved(op: str, t: TensorLike, rows: RaggedRows, image: dict[IterDomain, Ite
 
 
 def _check_meeting(
-    op: str, a: tuple[TensorLike, IterDomain, RaggedRows | None], b: tuple[TensorLike, IterDomain, RaggedRows | None]
+    a: tuple[TensorLike, IterDomain, RaggedRows | None], b: tuple[TensorLike, IterDomain, RaggedRows | None]
 ) -> None:
     """Raise unless two axes that meet in one are both plain, or have the rows of one tensor of offsets."""
     (t, d, mine), (other, e, theirs) = a, b

@@ -300,7 +300,7 @@ def segment_facts(
     made: AsEmitted = as_emitted(f, how if how is not None else Emission())
     told = (*f.inputs, *(t for t in f.outputs if t.definition is not None))
     return SegmentFacts(
-        number, f.name, tuple(_tensor_facts(f, t) for t in told), tuple(operations),
+        number, f.name, tuple(_tensor_facts(t) for t in told), tuple(operations),
         tuple(map(cycle_facts, m.exact.cycles())),
         tuple(_self_mapping(s) for s in m.exact.self_mappings),
         made.traffic, calls, made.kernels, made.refused, f, made.identity,
@@ -357,7 +357,7 @@ def _shape(t: Tensor) -> tuple[int | str, ...]:
     return tuple(_amount_or_text(d.extent) for d in t.axes)
 
 
-def _tensor_facts(f: Fusion, t: Tensor) -> TensorFacts:
+def _tensor_facts(t: Tensor) -> TensorFacts:
     role: Literal["input", "output"] = "input" if t.definition is None else "output"
     given = t.domain.strides
     strides = (

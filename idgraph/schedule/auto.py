@@ -116,7 +116,7 @@ def auto(
 
 def _candidates(*choice: object) -> tuple[TriedSchedule, ...]:
     """The schedules that were chosen among: their estimates need kernels, which are above this package."""
-    return load("idgraph.cost.candidates").schedule_candidates(*choice)
+    return load("idgraph.cost.model").schedule_candidates(*choice)
 
 
 def schedule_loops(

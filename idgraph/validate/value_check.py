@@ -29,7 +29,7 @@ from idgraph.runtime.cpu.launch import CpuMachine
 from idgraph.runtime.shape_specialized import ShapeSpecialization
 from idgraph.validate.concrete_access import free_strides, laid_out, layout_of
 from idgraph.validate.oracle import INDEXED, SCATTERED, bind, evaluate, reads, shape_of, stored
-from idgraph.validate.oracle.pointwise import blocks
+from idgraph.validate.oracle.evaluate import blocks
 from idgraph.validate.oracle.views import Array, number
 from idgraph.validate.report import TensorError, ValueMismatch, ValueReport
 

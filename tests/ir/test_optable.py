@@ -19,7 +19,7 @@ from idgraph.kernel import parse
 from idgraph.kernel.statements import AccumulateOp
 from idgraph.lower.statements import Accumulator, identity
 from idgraph.runtime.cpu import namespace as cpu
-from idgraph.validate.oracle.pointwise import BINARY, UNARY
+from idgraph.validate.oracle.evaluate import BINARY, UNARY
 
 
 def texts(o: Operation) -> list[str]:

@@ -77,7 +77,7 @@ def test_the_page_has_its_steps() -> None:
     files = [file for file, *_ in edits()]
     assert len(files) == 8
     assert files[:3] == [
-        "idgraph/ir/op_table.py", "idgraph/ir/ops_pointwise.py", "idgraph/validate/oracle/pointwise.py",
+        "idgraph/ir/op_table.py", "idgraph/ir/ops_pointwise.py", "idgraph/validate/oracle/evaluate.py",
     ]  # fmt: skip
 
 

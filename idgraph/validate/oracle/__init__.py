@@ -4,8 +4,17 @@ It sees operations by name and attributes only. It imports no graph, no index ma
 no axis expression: a mistake there cannot hide here.
 """
 
-from idgraph.validate.oracle.evaluate import WRITTEN, ancestors, element_numbers, evaluate, optional, reads, writes
-from idgraph.validate.oracle.pointwise import kept_dtype, stored
+from idgraph.validate.oracle.evaluate import (
+    WRITTEN,
+    ancestors,
+    element_numbers,
+    evaluate,
+    kept_dtype,
+    optional,
+    reads,
+    stored,
+    writes,
+)
 from idgraph.validate.oracle.views import INDEXED, ROWED, SCATTERED, bind, index_operands, shape_of
 
 __all__ = [
