@@ -172,3 +172,17 @@ def test_adaptive_windows_of_one_length_are_reshapes() -> None:
     imported = from_torch(pool, (x,))
     assert not {e.op for e in imported.fusion.exprs} & {"index", "index_select", "floor_divide"}
     torch.testing.assert_close(imported.run(x, target="numpy"), pool(x))
+
+
+def test_the_divisor_of_windows_does_not_grow_with_them() -> None:
+    """Windows in the padding add a formula to a kernel, as long for large windows as for small ones."""
+
+    def lines(size: int, padding: bool) -> int:
+        def pool(x: T) -> T:
+            return F.avg_pool2d(x, size, 1, size // 2, count_include_pad=padding)
+
+        f = from_torch(pool, (normal(1, 2, 8, 8),)).fusion
+        return len(f.exprs)
+
+    small, large = (lines(k, False) - lines(k, True) for k in (3, 5))
+    assert 0 < small == large < 20
