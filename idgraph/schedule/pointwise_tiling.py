@@ -71,7 +71,8 @@ def coarsening_by_work(
     """(axis, steps) of the kept loops along which most operations of gathers, and not the innermost one, compute the
     same; None where there is none, few operations, or fewer points than would keep a device busy.
 
-    Indices that lie in memory may select any element: of those two steps, so that fewer lines of a cache are in use.
+    Indices that lie in memory may select any element: of those two steps, so that fewer lines of a cache are in use, or
+    all of a short axis, as colours.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("every other column")

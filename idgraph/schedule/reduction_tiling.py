@@ -79,7 +79,7 @@ def _is_window(space: ReductionDomain, u: SourceAccess) -> bool:
 
 
 def _stored_reads(space: ReductionDomain, t: Tensor) -> list[SourceAccess]:
-    """Accesses of memory that a reduction reads, by the rows and columns of the space; none where that is not known."""
+    """Reads of a reduction from memory, by the rows and columns of the space; none where one is not known."""
     own = {n: d for d, n in space.labels[t].items()}
     behind = reach([t], lambda u: operands(u) if u is t or not reduces(u) else ())
     base = [own[n] for n in sorted(own)]
