@@ -46,8 +46,8 @@ def staged_rows(fusion: Fusion, spaces: Sequence[ReductionDomain]) -> set[Tensor
 
 
 def repeated_windows(fusion: Fusion, spaces: Sequence[ReductionDomain]) -> set[Tensor]:
-    """What several kernels would compute over all columns of a space, from several places of memory for each element
-    (means of windows between two stages of a norm), and that takes less time stored once, by the cost of its accesses.
+    """Tensors over all columns of a space that several kernels would compute, from several places of memory for each
+    element (means of windows between two stages of a norm), and that take less time stored once, by their accesses.
 
     >>> import idgraph as ig
     >>> from idgraph.schedule.reduction_domain import reduction_domains
