@@ -155,8 +155,9 @@ def _combining_threads(
     gpu = current_device()
     if rows is None or threads > gpu.warp or threads * lanes != count:
         return threads
-    made = [(e.op, t.dtype) for t in space.labels if reduces(t) and (e := t.definition) is not None]
-    sizes = [8 if op in ("sum", "prod") and is_float(dtype) else item_size(dtype) for op, dtype in made]
+    sums = [t for t in space.labels if reduces(t)]
+    wide = {t for t in sums if is_float(t.dtype) and t.definition is not None and t.definition.op in ("sum", "prod")}
+    sizes = [item_size("float64" if t in wide else t.dtype) for t in sums]
     read = [t for t in _stored(space, columns) if product_of([d.extent for d in t.axes]) == rows * count]
     item = min((item_size(t.dtype) for t in read), default=1)
     memory = sum(item_size(t.dtype) for t in read) * rows * count / gpu.bandwidth

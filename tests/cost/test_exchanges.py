@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 import idgraph as ig
 from idgraph.ir.device import Device
+from idgraph.runtime import Program
 
 H200 = ig.cost.devices["H200"]
 
 
-def scheduled(f: ig.Fusion, device: Device = H200) -> ig.runtime.Program:
+def scheduled(f: ig.Fusion, device: Device = H200) -> Program:
     ig.schedule.auto(f, device=device)
     return ig.emit(f, target="cuda")
 
@@ -35,8 +37,8 @@ def threads_of_a_row(f: ig.Fusion) -> int:
 
 
 @pytest.mark.parametrize("make", [running_sums, short_rows])
-def test_time_grows_with_the_exchange(make: object) -> None:
-    program = scheduled(make())  # type: ignore[operator]
+def test_time_grows_with_the_exchange(make: Callable[[], ig.Fusion]) -> None:
+    program = scheduled(make())
     slow = ig.cost(program, device=replace(H200, exchange_cycles=50.0))
     none = ig.cost(program, device=replace(H200, exchange_cycles=1e-9))
     assert none.total.time_us < ig.cost(program, device=H200).total.time_us < slow.total.time_us / 2
