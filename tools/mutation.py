@@ -56,7 +56,7 @@ FIRST = {
     "barriers": ("tests/emit/test_shared_memory.py",),
     "inverses": ("tests/arith/test_maps.py", "tests/property/test_inverses.py"),
     "sizes": ("tests/emit/test_sizes.py", "tests/emit/test_special_numbers.py"),
-    "schedule": ("tests/schedule/test_row_rule.py",),
+    "schedule": ("tests/schedule/test_windows_once.py", "tests/schedule/test_row_rule.py"),
     "sharing": (
         "tests/graphs/test_same_loop.py",
         "tests/schedule/test_hints.py",

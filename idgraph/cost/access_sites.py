@@ -123,10 +123,12 @@ class Work:
 
 @dataclass(slots=True)
 class KernelSites:
-    """All of one kernel: ``data`` are its loaded indices by symbol."""
+    """All of one kernel: ``data`` are its loaded indices by symbol, ``exchanges`` what threads along some dimensions
+    combine of their values."""
 
     sites: list[AccessSite] = field(default_factory=list[AccessSite])
     works: list[Work] = field(default_factory=list[Work])
+    exchanges: list[tuple[Work, tuple[str, ...]]] = field(default_factory=list[tuple[Work, tuple[str, ...]]])
     data: dict[str, Data] = field(default_factory=dict[str, Data])
     stores: list[tuple[AccessSite, tuple[Value, ...]]] = field(
         default_factory=list[tuple[AccessSite, tuple[Value, ...]]]
@@ -289,8 +291,9 @@ class _SiteCollector:
             case Compute(local, op, operands, compute):
                 self.work(op, compute, 1, place)
                 self.values[str(local)] = ComputedValue(op, tuple(self.value(o) for o in operands))
-            case BlockReduce(acc, op):
+            case BlockReduce(acc, op, dims):
                 self.work(op, acc.dtype, 1, place)
+                self.found.exchanges.append((self.found.works[-1], dims))
             case Select(local, cases, default):
                 made = tuple(self.value(o) for o in (*(o for _, o in cases), default))
                 self.values[str(local)] = ComputedValue(None, made)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import hypot, prod
 from typing import Any, cast
 
 import numpy as np
@@ -176,11 +176,13 @@ class _KernelEstimate:
                 *(sum(a.lines for a in outside if a.kind == kind) for kind in ("read", "write"))
             )
             limits["cache"] = max(sectors * self.device.sector / self.device.cache_bandwidth, parts)
+            limits["exchanges"] = self._exchanging() / self._share()
         else:
             loops = core_times(self.found, self.arrays, self.size, self.device)
             most = cast("Bound", max(loops, key=lambda n: loops[n], default="loads"))
             limits[most] = sum(loops.values()) / self._share()
-        time_us = max(limits.values()) * 1e6
+        others = [limits[n] for n in limits if n != "exchanges"]
+        time_us = hypot(max(others), limits.get("exchanges", 0.0)) * 1e6  # loads of other blocks go on, but not wholly
         bound: Bound = "launch" if time_us < self.device.launch_us else max(limits, key=lambda n: limits[n])
         return KernelCost(
             self.kernel.name, self.blocks, self.block.threads, asked, read, written, max(0, asked - read - written),
@@ -280,6 +282,16 @@ class _KernelEstimate:
             plain_time += many / self.device.rate(w.dtype, special=False)
         share = self._share()
         return flops, special, by_type, (plain_time / share, special_time / share)
+
+    def _exchanging(self) -> float:
+        """Seconds in which threads hand each other their parts of a result."""
+        sides, found = {"x": self.block.x, "y": self.block.y, "z": self.block.z}, 0.0
+        for w, dims in self.found.exchanges:
+            points = count_points(w.around, w.conditions, self.found.data, self.arrays).points
+            inside = {x.parallel for x in w.around}
+            each = points * prod(sides[d[-1]] for d in dims if d not in inside)
+            found += self.device.exchange_seconds(each, prod(sides[d[-1]] for d in dims), item_size(w.dtype))
+        return found
 
     def _share(self) -> float:
         """The part of the device that the kernel's blocks keep busy."""

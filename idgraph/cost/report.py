@@ -15,7 +15,9 @@ from idgraph.display import Printed, Sheet, write_atomically
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir.device import Device
 
-Bound = Literal["memory", "cache", "arithmetic", "special functions", "indices", "loads", "steps", "atomics", "launch"]
+Bound = Literal[
+    "memory", "cache", "arithmetic", "special functions", "indices", "exchanges", "loads", "steps", "atomics", "launch"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, hypot
 
-from idgraph.ir import IterDomain, Mapped, Tensor, item_size
+from idgraph.ir import IterDomain, Mapped, Tensor, is_float, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.walks import operands, reach
 from idgraph.schedule.access_strides import SourceAccess, read_order, source_strides
 from idgraph.schedule.config import RULE, KernelConfig, most_values
 from idgraph.schedule.pointwise_tiling import cuts
 from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, few_rows, product_of, reduces
-from idgraph.schedule.tiling import is_cheaper
+from idgraph.schedule.tiling import RESOLUTION, is_cheaper
 from idgraph.schedule.tiling_cost import AffineAccess, Tiling, affine, tiling_cost
 
 REDUCING_THREADS = 256  # threads of a block that reduces one long row
@@ -137,14 +137,13 @@ def choose_reduction_tiling(
     if writes and len(space.extents) > space.rows + 1 and not config.threads:
         threads = _even_threads(count, lanes, threads)
     threads = _uncut(space, count, lanes, threads)
+    threads = threads if few or config.threads else _combining_threads(space, columns, rows, count, lanes, threads)
     most = config.rows or -(-BLOCK // threads)
     if fit and threads > gpu.warp and count <= gpu.warp * WARP_COLUMNS:
         threads = gpu.warp
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2
-    block = 1
-    while block < most and (rows is None or block < rows):
-        block *= 2
+    block = _rows_of_block(most, rows)
     single = writes or passes > 2 or config.rows
     side = 1 if single or config.threads or threads * lanes < count else _several(space, rows, threads)
     if not single and side == 1 and rows is not None and (shared := _rows_of_one_read(space, rows)) > 1:
@@ -163,6 +162,35 @@ def choose_reduction_tiling(
         else "rows enough for all processors"
     )  # fmt: skip
     return ReductionTiling(lanes, threads, max(1, min(block, gpu.block_threads // threads)), across=False, why=why)
+
+
+def _combining_threads(
+    space: ReductionDomain, columns: Iterable[Tensor], rows: int | None, count: int, lanes: int, threads: int
+) -> int:
+    """Threads of a row of which each would have one vector: fewer, with several vectors each, where what they save of
+    the exchange of partial results shows beside what memory takes.
+
+    Threads of one access fill a sector, and of all rows they are as many as run at once.
+    """
+    gpu = current_device()
+    if rows is None or threads > gpu.warp or threads * lanes != count:
+        return threads
+    sums = [t for t in space.labels if reduces(t)]
+    wide = {t for t in sums if is_float(t.dtype) and t.definition is not None and t.definition.op in ("sum", "prod")}
+    sizes = [item_size("float64" if t in wide else t.dtype) for t in sums]
+    read = [t for t in _stored(space, columns) if product_of([d.extent for d in t.axes]) == rows * count]
+    item = min((item_size(t.dtype) for t in read), default=1)
+    memory = sum(item_size(t.dtype) for t in read) * rows * count / gpu.bandwidth
+    times: dict[int, float] = {}
+    while (
+        threads * lanes * SEVERAL >= count
+        and threads * lanes * item >= gpu.sector
+        and (not times or rows * threads >= gpu.resident_threads)
+    ):
+        times[threads] = hypot(memory, sum(gpu.exchange_seconds(rows * threads, threads, n) for n in sizes))
+        threads //= 2
+    least = min(times.values(), default=0.0)
+    return next((n for n, time in times.items() if time <= least * RESOLUTION), threads)
 
 
 def _lanes(space: ReductionDomain, most: int) -> int:
@@ -342,6 +370,14 @@ def _rows_per_thread(space: ReductionDomain, rows: int | None, count: int | None
         return 1
     widest = max(item_size(t.dtype) for t in space.labels if space.is_row(t))
     return _neighbours(space, current_device().lanes(widest), rows)
+
+
+def _rows_of_block(most: int, rows: int | None) -> int:
+    """A power of two that reaches ``most``, or all rows."""
+    block = 1
+    while block < most and (rows is None or block < rows):
+        block *= 2
+    return block
 
 
 def _several(space: ReductionDomain, rows: int | None, threads: int) -> int:

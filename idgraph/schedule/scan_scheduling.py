@@ -8,21 +8,24 @@ axis where that is contiguous, else by a warp of neighbouring columns at once.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import prod
+from math import hypot, prod
 from typing import Final
 
 from idgraph.arith import Expr, as_expr, is_true
 from idgraph.ir import SCANS, IterDomain, Mapped, Tensor, TensorExpr, item_size
 from idgraph.ir.device import current_device
 from idgraph.ir.op_table import OPERATIONS, SCANS_OF
+from idgraph.layout.inference import bytes_of
 from idgraph.schedule.access_strides import loop_order, output_access, read_order
 from idgraph.schedule.fusion_segments import scanned_axis as own_axis
+from idgraph.schedule.tiling import RESOLUTION
 
 THREADS: Final = 256  # of a block along a contiguous axis, rows and all
 WIDE_THREADS: Final = 128  # the same where running values have 64 bits: an exchange of two words each takes longer
 DEEP: Final = 16  # threads of a block along such an axis
 AHEAD: Final = 8  # elements of a thread along it
 LEAST: Final = 2  # elements of a thread: wide ones fill an access, and stores of neighbours leave no gaps
+BASE_REGISTERS: Final = 24  # of a thread, for places and loops
 HEAVY: Final = 16  # elements of a thread where two values take a function to join: most of an exchange's time
 
 
@@ -37,11 +40,11 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     >>> cut_scan(t, [t.definition], 4, {t})
     True
     >>> [(str(d.extent), d.parallel) for d in t.loop]
-    [('64', 'blockIdx.x'), ('8', 'serial'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
+    [('64', 'blockIdx.x'), ('4', 'serial'), ('128', 'threadIdx.x'), ('8', 'vectorize')]
     """
     axis, beside = scanned_axis(t, exprs), _scans_of_such_rows(t, exprs)
     reduction = t.definition if t.definition is not None and t.definition.is_reduction else None
-    width = max(width, HEAVY if _is_heavy(beside) else LEAST)
+    width = max(width, LEAST)
     own = output_access(t)
     if axis is None or own is None or t.loop != t.logical:
         return False
@@ -60,6 +63,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     at = min(1, rows)
     if contiguous:
         block = WIDE_THREADS if _is_wide(beside) else THREADS
+        width = HEAVY if _is_heavy(beside) else _cheapest_width(t, exprs, beside, n, width, block)
         threads = min(block, _next_power_of_two(-(-n // width)))
         t.split(at, width).split(at, threads)
         t.parallelize(at + 1, "threadIdx.x").parallelize(at + 2, "vectorize")
@@ -73,6 +77,37 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     if rows:
         t.parallelize(0, "blockIdx.x")
     return True
+
+
+def _cheapest_width(
+    t: Tensor, exprs: Sequence[TensorExpr], beside: Sequence[TensorExpr], n: int, width: int, block: int
+) -> int:
+    """Neighbours of one thread, from ``width`` on: the more, the fewer exchanges, but they take registers, and fewer
+    threads keep less of memory busy.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.cumsum(f.input("x", (8192, 8192)), 1))
+    >>> _cheapest_width(t, [t.definition], [t.definition], 8192, 4, 128)
+    8
+    """
+    made, gpu = {e.output for e in exprs}, current_device()
+    moved = {x for e in exprs for x in e.inputs if x not in made} | {t}
+    memory = sum(map(bytes_of, moved)) / gpu.bandwidth
+    scans = [e for e in beside if e in exprs]
+    points = prod(int(d.extent) if d.extent.is_const else 0 for d in scans[0].output.axes) if scans else 0
+    sizes = [8 if _is_wide([e]) else item_size(e.output.dtype) for e in scans]
+    words = sum(sizes) // gpu.bank_bytes + 2  # with what is read and written
+    times: dict[int, float] = {}
+    while width <= HEAVY and n > 2 * width and points:
+        threads = min(block, _next_power_of_two(-(-n // width)))
+        values = points // n * -(-n // (width * threads)) * threads
+        exchanged = sum(gpu.exchange_seconds(values, threads, size) for size in sizes)
+        running = gpu.registers / (BASE_REGISTERS + width * words)  # of a multiprocessor; half of all keep memory busy
+        times[width] = hypot(memory / min(1.0, 2 * running / gpu.threads) if gpu.threads else memory, exchanged)
+        width *= 2
+    least = min(times.values(), default=0.0)
+    return next((w for w, time in times.items() if time <= least * RESOLUTION), width)
 
 
 def _is_heavy(exprs: Sequence[TensorExpr]) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 import idgraph as ig
 from idgraph.ir import item_size
+from idgraph.runtime import Program
 
+Array = npt.NDArray[Any]
 N, C, H = 4, 8, 16
 
 
@@ -17,10 +22,11 @@ def pooled(x: ig.Tensor, size: int) -> ig.Tensor:
     return sum(parts[1:], parts[0]) / 9.0
 
 
-def windows_of(x: np.ndarray) -> np.ndarray:
+def windows_of(x: Array) -> Array:
     p = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
     n = x.shape[-1]
-    return sum(p[:, :, i : n + i, k : n + k] for i in range(3) for k in range(3)) / 9.0
+    parts = [p[:, :, i : n + i, k : n + k] for i in range(3) for k in range(3)]
+    return np.sum(parts, axis=0) / 9.0
 
 
 def norm_then_windows(size: int, n: int = N, c: int = C) -> ig.Fusion:
@@ -42,11 +48,11 @@ def windows_then_norm(size: int, n: int = N, c: int = C) -> ig.Fusion:
     return f
 
 
-def run(f: ig.Fusion, **arrays: np.ndarray) -> np.ndarray:
+def run(f: ig.Fusion, **arrays: Array) -> Array:
     return next(iter(ig.emit(f, target="numpy").run(arrays).values()))
 
 
-def between(program: ig.runtime.Program) -> dict[str, int]:
+def between(program: Program) -> dict[str, int]:
     """Bytes of the large tensors that a program stores between its kernels."""
     tensors = {t.name: t for t in program.fusion.tensors}
     read = {b.title for k in program.kernels for b in k.buffers if b.place == "global"}
