@@ -394,6 +394,6 @@ class _Run:
 
 
 def _distance(a: Any, b: Any) -> Any:
-    """How far numbers are from each other; infinite where one of them alone is infinite or none."""
+    """How far numbers are from each other; infinite where only one of them is infinite or no number."""
     x, y = a.double(), b.double()
     return (x - y).abs().nan_to_num(math.inf, math.inf).masked_fill((x == y) | (x.isnan() & y.isnan()), 0.0)
