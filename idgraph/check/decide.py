@@ -57,7 +57,7 @@ class Checker:
 
     def __post_init__(self) -> None:
         p = self.program
-        self.meaning = ProgramSemantics(p.fusion, p.opaque)
+        self.meaning = ProgramSemantics(p.fusion, p.opaque, p.constants)
         self.contents = BufferContents(p)
         self.buffers = self.contents.buffers
         self.inner = {w.buffer: (n, w) for n in p.nests for w in n.writes if w.buffer not in self.buffers}

@@ -273,6 +273,7 @@ _INTEGER: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "minimum": minimum, "maximum": maximum,
     "floor_divide": lambda a, b: a // b, "remainder": lambda a, b: a % b,
 }  # fmt: skip
+_NEUTRAL = frozenset({("add", "0.0"), ("sub", "0.0"), ("mul", "1.0")})  # of floats: the other operand as it is
 _LOGIC: Mapping[str, Callable[..., Expr]] = {
     "logical_and": and_, "bitwise_and": and_, "logical_or": or_, "bitwise_or": or_,
 }  # fmt: skip
@@ -285,6 +286,8 @@ def combine(op: str, args: Sequence[Value | float | bool], table: ValueTable) ->
     >>> str(combine("where", [i < 4, i, as_expr(0)], ValueTable()))
     'where(i < 4, i, 0)'
     """
+    if args and isinstance(args[0], (Expr, str)) and (op, args[-1]) in _NEUTRAL:
+        return args[0]
     whole = [_integer_expr(a) for a in args]
     if all(isinstance(a, Expr) for a in whole):
         exprs = [a for a in whole if isinstance(a, Expr)]

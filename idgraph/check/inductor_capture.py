@@ -406,8 +406,14 @@ class _GraphImporter:
         opaque = frozenset(n.name for n in imported.program.nodes if n.name in imported.plan.reasons)
         return NeutralProgram(
             self.name, imported.fusion, buffers, tuple(nests), order, self.symbols,
-            tuple(imported.program.sizes.guards), sources, opaque, self._memory(buffers),
+            tuple(imported.program.sizes.guards), sources, opaque, self._memory(buffers), constants=self._constants(),
         )  # fmt: skip
+
+    def _constants(self) -> dict[str, tuple[object, ...]]:
+        """Numbers of the tensors that the graph holds and that lie in no memory: bodies have them as constants."""
+        held = [n for n in self.graph.orig_gm.graph.nodes if n.op == "get_attr" and self._stored(n.name) is None]
+        found = {n.name: attrgetter(n.target)(self.graph.orig_gm) for n in held}
+        return {k: tuple(v.tolist()) for k, v in found.items() if isinstance(v, self.torch.Tensor) and v.dim() == 1}
 
     def _memory(self, buffers: Sequence[BufferLayout]) -> dict[str, tuple[str, Expr]]:
         """Storages of the buffers that operations in place write and that no tensor names."""

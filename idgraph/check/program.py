@@ -201,8 +201,8 @@ class NeutralProgram:
 
     ``order`` are names of nests and of calls (library kernels, which have no formulas); ``sources`` what made each
     tensor: the operation and the user's line; ``memory`` the storage, and the place in it, of buffers that no tensor of
-    the program names; ``sizes`` the elements of a storage, where that is known. ``body``: the order as a tree
-    (`idgraph.check.program`), where loops are shared.
+    the program names; ``sizes`` the elements of a storage, where that is known; ``constants`` the numbers of inputs on
+    one axis that loops spell out. ``body``: the order as a tree (`idgraph.check.program`), where loops are shared.
     """
 
     name: str
@@ -219,6 +219,7 @@ class NeutralProgram:
     memory: Mapping[str, tuple[str, Expr]] = field(default_factory=dict[str, tuple[str, Expr]])
     body: tuple[TreeNode, ...] = ()
     sizes: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
+    constants: Mapping[str, tuple[object, ...]] = field(default_factory=dict[str, tuple[object, ...]])
 
 
 def leaves(body: Sequence[TreeNode]) -> Iterator[Nest]:

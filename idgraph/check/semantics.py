@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,11 +81,17 @@ _MOVES = frozenset({
 
 
 class ProgramSemantics:
-    """Index maps of a fusion, composed. ``opaque`` are inputs that stand for operations without a meaning here."""
+    """Index maps of a fusion, composed. ``opaque`` are inputs that stand for operations without a meaning here,
+    ``constants`` inputs on one axis whose numbers are known and in no memory.
+    """
 
-    def __init__(self, fusion: Fusion, opaque: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, fusion: Fusion, opaque: frozenset[str] = frozenset(),
+        constants: Mapping[str, tuple[object, ...]] | None = None,
+    ) -> None:  # fmt: skip
         self.fusion = fusion
         self.opaque = opaque
+        self.constants = constants or {}
         self.model = IdModel(fusion)
         self.tensors = {t.name: t for t in fusion.tensors}
 
@@ -171,6 +177,8 @@ class _BackwardWalk:
             return
         e = t.definition
         if e is None:
+            if t.name in self.meaning.constants:
+                return
             if t.name in self.meaning.opaque:
                 raise NoIndexMeaning(f"{t.name} is an operation without index meaning here")
             raise NotStored(t.name)
@@ -332,6 +340,8 @@ class _BackwardWalk:
             return found.ne(0) if t.dtype == "bool" else found
         e = t.definition
         if e is None:
+            if t.name in self.meaning.constants:
+                return self.chosen(self.meaning.constants[t.name], coordinates[0], 0)
             raise NoIndexMeaning(f"{t.name} is an operation without index meaning here")
         if e.op in SCATTERS or e.op in SCANS or e.is_reduction:
             return f"{e.op}({t.name})"
@@ -347,6 +357,14 @@ class _BackwardWalk:
         operands = iter(args)
         every = [next(operands) if isinstance(a, Tensor) else scalar_value(a, False) for a in e.args]
         return combine(e.op, every, self.table)
+
+    def chosen(self, numbers: Sequence[object], place: Expr, first: int) -> Value:
+        """The number at a place, where those from ``first`` on are given: a search by halves, as loops spell it."""
+        if len(numbers) == 1:
+            return scalar_value(numbers[0], False)
+        half = len(numbers) // 2
+        low, high = self.chosen(numbers[:half], place, first), self.chosen(numbers[half:], place, first + half)
+        return combine("where", [place < first + half, low, high], self.table)
 
     def iota(self, e: TensorExpr, coordinates: tuple[Expr, ...]) -> Value:
         """``start + step * i``."""

@@ -204,6 +204,9 @@ RIGHT: dict[str, tuple[Callable[..., Any], Args]] = {
     "integers that wrap": (lambda u: u * 2 - 1, (torch.arange(255).to(torch.uint8),)),
     "moments": (lambda x: torch.var_mean(x, 1), (rand(6, 9),)),
     "half": (lambda x: x.bfloat16().softmax(1), (rand(6, 9),)),
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2) + 1, (rand(1, 2, 3, 4),)),
+    "numbers of a body": (lambda x: x * torch.tensor([1.0, 2.0, 3.0]), (rand(2, 3),)),
+    "places of a body": (lambda x: x[torch.tensor([2, 0, 1])] + 1, (rand(3, 3),)),
     "an axis of one": (lambda x: x.roll(1, 0).flip(1) + x, (rand(1, 5),)),
 }
 
@@ -214,6 +217,12 @@ def test_right_bodies_store_the_numbers_of_the_graph(name: str) -> None:
     r = ig.check.inductor(fn, args)
     assert r.ok and r.decided, str(r)
     assert any(x.verdict == "tested" and x.because.startswith("loops: ") for x in r.rows)
+
+
+def test_a_place_that_a_body_spells_wrong_is_another_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = calls("constant", lambda a: (a[0], 0 if a[1] == 2 and a[2] == torch.int64 else a[1], a[2]))
+    r = checked(lambda x: x[torch.tensor([2, 0, 1])] + 1, (rand(3, 3),), wrong, monkeypatch)
+    assert any(x.because == "another element than the program means" for x in r.refuted), str(r)
 
 
 def test_a_step_on_the_way_to_a_scatter_is_not_refuted() -> None:
