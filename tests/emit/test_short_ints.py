@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.errors import EmitError
 from idgraph.ir.device import TargetName
 from idgraph.ir.dtypes import DType
 from idgraph.kernel.ir import Compute, Local, walk
@@ -84,12 +85,20 @@ def test_a_float_clamped_to_32_bits_leaves_no_room_for_rounding() -> None:
 
 
 @pytest.mark.parametrize("target", ["python", "numpy", "cpu", "cuda"])
-@pytest.mark.parametrize(("dtype", "rank"), [("int8", 9), ("int16", 17), ("uint8", 9)])
+@pytest.mark.parametrize(
+    ("dtype", "rank"), [("int8", 9), ("int16", 17), ("uint8", 9), ("int32", 33), ("int32", 66), ("int64", 66)]
+)
 def test_a_loop_is_not_called_as_a_type(target: TargetName, dtype: DType, rank: int) -> None:
-    """The ninth loop is i8, and the seventeenth i16: sources name the functions that wrap numbers otherwise."""
-    shape = (2, *(1 for _ in range(rank - 2)), 3)
+    """The ninth loop is i8, and the 33rd i32: sources name the functions that wrap numbers, or the loops, otherwise."""
+    shape = (2, *(1 for _ in range(min(rank, 20) - 2)), 3)
     f = ig.Fusion("deep")
     t = f.output(f.input("x", shape, dtype) + 1)
+    while len(t.loop) < rank:
+        t.split(1, 1)
+    if target == "numpy" and rank > 32:
+        with pytest.raises(EmitError, match="loops lie within each other"):
+            ig.emit(f, target=target).run({"x": np.zeros(shape, dtype)})
+        return
     inputs: dict[str, Any] = {"x": np.arange(6).reshape(shape).astype(dtype)}
     program = ig.emit(f, target=target)
     got = interpret(program, inputs) if target == "cuda" else program.run(inputs)

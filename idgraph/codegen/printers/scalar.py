@@ -89,6 +89,7 @@ from idgraph.kernel.statements import elements_of
 from idgraph.lower.statements import Accumulator, identity
 
 _CHOOSE = "({1} if {0} else {2})"
+FUNCTIONS_OF_TYPES = ("i32", "i64")  # also the names of the 33rd loop and of the 65th
 BLOCKS = ("first_block", "last_block")  # the second is exclusive
 EXCHANGE = "exchange_"  # and the type: the shared array of a kernel's exchanges between columns
 _KINDS = {"f32": "float32", "f64": "float64", "int": "int64"}
@@ -102,6 +103,9 @@ def scalar_kernel(kernel: Kernel, plan: KernelModule, target: Target, checked: b
     short = {v for v, way in threads.items() if target.threads and not (wide and way == BLOCKS_X)}
     offsets = shared_layout(kernel.body).offsets if target.threads else {}
     lanes = frozenset(s.var for s in walk(kernel.body) if isinstance(s, Loop) and s.parallel == "unroll")
+    deep = {s.var for s in walk(kernel.body) if isinstance(s, Loop) and s.var in FUNCTIONS_OF_TYPES}
+    if deep:
+        plan = replace(plan, names={**plan.names, **{n: f"{n}_loop" for n in deep}})
     printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short), lanes, offsets, wide)
     params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
     if target.cores and runs_parallel(kernel):
@@ -154,6 +158,9 @@ class _Scalar:
     part: tuple[int, int] | None = None  # the steps of the next loop that run, from the first up to the second
 
     # text ---------------------------------------------------------------------------------------------------------
+
+    def name(self, variable: str) -> str:
+        return self.plan.names.get(variable, variable)
 
     def put(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -285,7 +292,7 @@ class _Scalar:
                 self.put(depth, f"cuda.syncthreads()  # {why}" if self.target.threads else f"# barrier: {why}")
             case Let(name, value):
                 self.inside.let(s)
-                self.put(depth, f"{name} = {self.int64_operand(value)}")
+                self.put(depth, f"{self.name(name)} = {self.int64_operand(value)}")
             case Load():
                 self.load(s, depth)
             case Compute():
@@ -407,15 +414,15 @@ class _Scalar:
 
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:
         note = f"  # {s.note}" if s.note else ""
-        extent = self.index(s.extent)
+        extent, var = self.index(s.extent), self.name(s.var)
         if self.target.threads and is_thread(s.parallel):
             wide = self.wide and s.parallel == BLOCKS_X
             first = "" if s.first == ZERO else f" - {self.narrow.text(s.first)}"
             value = BLOCK_NUMBER if wide else f"u32(cuda.{s.parallel})"
             # Below the first block the difference wraps to a number that no extent reaches.
-            self.put(depth, f"{s.var} = {f'u32({value}{first})' if first and not wide else value + first}{note}")
+            self.put(depth, f"{var} = {f'u32({value}{first})' if first and not wide else value + first}{note}")
             self.bound = (*self.bound, s.var)
-            below = " and 0 <= " + s.var if wide and first else ""
+            below = " and 0 <= " + var if wide and first else ""
             if self.exact(s) and not wide:
                 self.named(s.body, depth)
             elif any(isinstance(x, Barrier) for x in walk(s.body)):  # all threads meet there: the test goes inside
@@ -423,10 +430,10 @@ class _Scalar:
                 within = (inside < s.extent) & (inside >= 0) if below else inside < s.extent
                 self.named(tested(s.body, within), depth)
             elif wide:
-                self.put(depth, f"if {s.var} < {extent}{below}:")
+                self.put(depth, f"if {var} < {extent}{below}:")
                 self.named(s.body, depth + 1)
             else:
-                self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
+                self.put(depth, f"if {var} < {f'u32({extent})' if fits(s.extent) else extent}:")
                 self.named(s.body, depth + 1)
             self.bound = self.bound[:-1]
         else:
@@ -439,7 +446,7 @@ class _Scalar:
             if self.part is not None:
                 points, self.part = f"{self.part[0]}, {self.part[1]}", None
             note = f"  # of {extent}, a part on each core{f'; {s.note}' if s.note else ''}" if spread else note
-            self.put(depth, f"for {s.var} in range({points}):{note}")
+            self.put(depth, f"for {var} in range({points}):{note}")
             self.around += 1
             self.bound = (*self.bound, s.var)
             (self.named if self.target.threads else self.block)(s.body, depth + 1)
@@ -489,7 +496,7 @@ class _Scalar:
         for n, s in enumerate(rows.checks):
             self.sites += 1
             self.put(depth + 1, f"{'elif' if n else 'if'} not ({conditions[n]}):")
-            loops = [self.index(x) for x in s.point] or list(s.site.loops)
+            loops = [self.index(x) for x in s.point] or [self.name(v) for v in s.site.loops]
             self.put(depth + 2, f"if cuda.atomic.compare_and_swap(fault, 0, {self.sites}) == 0:")
             for k, text in enumerate([s.value, *loops], 1):
                 self.put(depth + 3, f"fault[{k}] = {text}")
@@ -514,7 +521,7 @@ class _Scalar:
             with self.inside.of_check(s):
                 self.block(s.body, depth)
             return
-        loops = [self.index(x) for x in s.point] or list(s.site.loops)
+        loops = [self.index(x) for x in s.point] or [self.name(v) for v in s.site.loops]
         if not self.target.typed:
             self.put(depth, f"if not ({condition}):")
             self.put(depth + 1, f"out_of_range({', '.join([str(number), s.value, *loops])})")
