@@ -560,10 +560,12 @@ class _GraphImporter:
                 continue
             name, home = s.node.get_name(), layout.view.get_name()
             cat = whole.get(home)
-            if name in known:
-                k = out.index(known[name])
+            if name in known:  # and updates of it in place
                 base = self._size(layout.view.get_layout().offset)
-                out[k] = replace(out[k], storage=home, offset=simplify(base + out[k].offset), base=base)
+                out = [
+                    replace(b, storage=home, offset=simplify(base + b.offset), base=base) if b.home == name else b
+                    for b in out
+                ]
             elif cat is not None:
                 out.append(replace(cat, name=name, storage=home, base=self._size(layout.view.get_layout().offset)))
         return out
