@@ -338,12 +338,13 @@ class _Nests:
 
     def replace(self, t: Tensor, same: Tensor) -> None:
         """Let all who read ``t`` read ``same``; what was computed for nobody else goes."""
-        led, unread = self.of.pop(t), [t]
+        led, unread, gone = self.of.pop(t), [t], set[Tensor]()
         while unread:
             u = unread.pop()
             e = u.definition
-            if e is None or t.fusion.is_output(u) or (u.uses and u is not t):
+            if e is None or u in gone or t.fusion.is_output(u) or (u.uses and u is not t):
                 continue
+            gone.add(u)
             t.fusion.replace(u, same)
             unread += e.inputs
             self.stored.discard(u)
