@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
 
+from idgraph.arith import simplify
 from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, user_line
 from idgraph.graphs.broadcast_forwarding import descendants, merges_lacking
 from idgraph.graphs.congruence_closure import CongruenceClosure
@@ -179,6 +180,7 @@ class _IndexGraphBuilder:
         if inlined:  # loops that are not shared can neither collide nor stand in a knot
             _raise_first(_shift_refusals(made, self.exprs))
             _raise_first(_collapse_refusals(made, alone))
+            _raise_first(_length_refusals(self.promotion, inlined))
             order_nests(self.fusion)
         return made
 
@@ -421,6 +423,22 @@ def _collapse_refusals(
                     subject=tuple(p.name for p in (*e.inputs, e.output) if p.inline_position),
                 )
             seen.setdefault(number, d)
+
+
+def _length_refusals(promotion: Promotion, inlined: Sequence[tuple[TensorExpr, int]]) -> Iterator[ScheduleError]:
+    """A loop of one step that one reader makes longer, and another does not."""
+    for e, k in inlined:
+        t = e.inputs[k]
+        for j, (mine, theirs) in enumerate(zip(t.loop[: t.inline_position], e.output.loop, strict=False)):
+            a, b = promotion.of(mine).extent, promotion.of(theirs).extent
+            if a != b and simplify(a - b) != 0:
+                yield ScheduleError(
+                    f"tensor {t.name} is inlined at {t.inline_position}, but its loop {j} has {a} steps, and that of "
+                    f"its consumer {e.output.name} has {b}",
+                    where=e.source_line,
+                    hint=f"inline {t.name} at most at {j}",
+                    subject=(t.name,),
+                )
 
 
 def common_loops(fusion: Fusion, tensors: Sequence[Tensor], later: Collection[Tensor] = ()) -> dict[Tensor, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import idgraph as ig
@@ -294,3 +295,22 @@ def test_a_scan_is_not_repeated_at_steps_of_a_wider_loop() -> None:
     t1.inline_position = 1
     with pytest.raises(ig.ScheduleError):
         ig.validate(f)
+
+
+def test_what_one_reader_makes_longer_and_another_does_not() -> None:
+    """A mean in loops of what it is subtracted from, and transposed: `emit` takes what `inline_most` has left."""
+    f = ig.Fusion("f")
+    x = f.input("x", (1, 11))
+    i, s = f.input("i", (1, 1), "int32"), f.input("s", (1, 1))
+    t = ig.cumsum(x, 1)
+    total = ig.sum(t, 1, keepdim=True)
+    mean = total / 11.0
+    y = f.output(t - ig.neg(mean))
+    z, w = f.output(ig.scatter_add(total, 1, i, s)), f.output(ig.permute(mean, 1, 0))
+    ig.schedule.inline_most(f)
+    data = np.arange(11, dtype=np.float32).reshape(1, 11)
+    got = ig.emit(f, "numpy").run({"x": data, "i": np.zeros((1, 1), np.int32), "s": np.ones((1, 1), np.float32)})
+    sums = data.cumsum(1)
+    np.testing.assert_allclose(got[y.name], sums + sums.mean(), rtol=1e-6)
+    np.testing.assert_allclose(got[z.name], [[sums.sum() + 1]], rtol=1e-6)
+    np.testing.assert_allclose(got[w.name], [[sums.mean()]], rtol=1e-6)
