@@ -12,6 +12,7 @@ import pytest
 
 from idgraph.codegen.runtime_lib import numpy_ops as arrays
 from idgraph.codegen.runtime_lib import python_ops as scalars
+from idgraph.codegen.runtime_lib import vector_ops as plain
 from idgraph.errors import EmitError
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir.op_table import OPERATIONS, POINTWISE, SCANS, SCANS_OF, Operation, names, primitives
@@ -107,6 +108,10 @@ def test_what_is_above_zero_is() -> None:
             spaces = {**vars(arrays), "exp32": np.exp, "abs": np.abs, **dict(zip("abc", operands))}
             found = eval(o.floats.format("a", "b", "c", one="1.0", zero="0.0"), spaces)  # noqa: S307  # our own texts
             assert not (np.asarray(found) < 0).any(), o.name
+
+
+def test_pairs_are_what_plain_pairs_do() -> None:
+    assert {o.name for o in OPERATIONS.values() if o.pairs} == set(plain.PAIR_OPS)
 
 
 @pytest.mark.parametrize(

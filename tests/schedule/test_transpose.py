@@ -209,7 +209,7 @@ WIDE = {
 
 def wide(s: VectorLoad | VectorStore) -> int:
     """Elements of one access."""
-    return len(s.locals if isinstance(s, VectorLoad) else s.values)
+    return len(s.locals if isinstance(s, VectorLoad) else s.values) * (2 if s.pairs else 1)
 
 
 @pytest.mark.sampled
