@@ -30,7 +30,7 @@ def test_asked_and_got(dtype: Literal["float16", "float32"], columns: int, lanes
         ("y", t, lanes, got) for t in ("x", "y")
     }
     assert {w.is_narrow for w in kernel.widths} == {got < min(lanes, 16 // size)}
-    loads = [int(n) * size for n in re.findall(r"vload(\d+)\(", p.source)]
+    loads = [int(n) * (4 if kind == "w" else size) for kind, n in re.findall(r"([vw])load(\d+)\(", p.source)]
     assert max(loads, default=size) == got * size
 
 

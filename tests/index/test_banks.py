@@ -283,6 +283,6 @@ def test_a_lane_of_more_than_16_bytes_is_several_accesses(dtype: Literal["float3
     for a in (m.write(t.definition), m.access(y.definition, t)):
         assert a.bank_conflicts().ways == ways
     bytes_ = m.write(t.definition).bank_conflicts().bytes
-    stores = re.findall(r"vstore(\d+)\(tile", ig.emit(f, target="cuda").source) or ["1"]
+    stores = re.findall(r"([vw])store(\d+)\(tile", ig.emit(f, target="cuda").source) or [("v", "1")]
     size = {"float32": 4, "float64": 8, "float16": 2, "int8": 1}[dtype]
-    assert {int(n) * size for n in stores} >= {bytes_}
+    assert {int(n) * (4 if kind == "w" else size) for kind, n in stores} >= {bytes_}

@@ -158,7 +158,7 @@ def test_kernels_have_its_widths() -> None:
         with use_device(d):
             (kernel,) = emit(f, "cuda").kernels
         found[d.vector_bytes] = {
-            2 * len(s.locals if isinstance(s, VectorLoad) else s.values)
+            4 * len(s.locals if isinstance(s, VectorLoad) else s.values)  # words of two
             for s in walk(kernel.body)
             if isinstance(s, (VectorLoad, VectorStore))
         }
