@@ -20,6 +20,8 @@ from idgraph.kernel.ir import (
     Comment,
     Compute,
     Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
     InitAccumulator,
@@ -191,7 +193,7 @@ class _SiteCollector:
                 self.let(name, value)
             case Load() | VectorLoad() | Store() | VectorStore() | VectorAdd() | Accumulate():
                 self.memory(s, place)
-            case Compute() | BlockReduce() | Select():
+            case Compute() | Half2Op() | BlockReduce() | Select() | ExtractHalf():
                 self.compute(s, place)
             case InitAccumulator() | RegisterArray() | Alloc() | Barrier():
                 pass
@@ -262,15 +264,16 @@ class _SiteCollector:
                 inside = place if held is TRUE else replace(place, conditions=(*place.conditions, held))
                 self.site("read", buffer, address, 1, inside)
                 self.values[str(local)] = MemoryValue(buffer, self.at(address))
-            case VectorLoad(made, buffer, address):
-                self.site("read", buffer, address, len(made), place)
+            case VectorLoad(made, buffer, address, pairs):
+                each = 2 if pairs else 1
+                self.site("read", buffer, address, len(made) * each, place)
                 for k, local in enumerate(made):
-                    self.values[str(local)] = MemoryValue(buffer, self.at(address) + k)
+                    self.values[str(local)] = MemoryValue(buffer, self.at(address) + k * each)
             case Store(buffer, address, value):
                 self.site("write", buffer, address, 1, place)
                 self.stored((value,))
-            case VectorStore(buffer, address, values):
-                self.site("write", buffer, address, len(values), place)
+            case VectorStore(buffer, address, values, pairs):
+                self.site("write", buffer, address, len(values) * (2 if pairs else 1), place)
                 self.stored(values)
             case VectorAdd(buffer, address, values):
                 self.site("atomic", buffer, address, len(values), place)
@@ -286,17 +289,23 @@ class _SiteCollector:
             case _:
                 assert_never(s)
 
-    def compute(self, s: Compute | BlockReduce | Select, place: _Context) -> None:
+    def compute(self, s: Compute | Half2Op | BlockReduce | Select | ExtractHalf, place: _Context) -> None:
         match s:
             case Compute(local, op, operands, compute):
                 self.work(op, compute, 1, place)
                 self.values[str(local)] = ComputedValue(op, tuple(self.value(o) for o in operands))
+            case Half2Op(local, op, operands):
+                if op != "pack" and not op.startswith("pick"):
+                    self.work(op, local.dtype, 2, place)
+                self.values[str(local)] = ComputedValue(None, tuple(self.value(o) for o in operands))
             case BlockReduce(acc, op, dims):
                 self.work(op, acc.dtype, 1, place)
                 self.found.exchanges.append((self.found.works[-1], dims))
             case Select(local, cases, default):
                 made = tuple(self.value(o) for o in (*(o for _, o in cases), default))
                 self.values[str(local)] = ComputedValue(None, made)
+            case ExtractHalf(local, word):
+                self.values[str(local)] = ComputedValue(None, (self.value(word),))
             case _:
                 assert_never(s)
 

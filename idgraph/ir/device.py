@@ -477,7 +477,7 @@ GPU: Final = Target(
         "fuse_launches", "rename_columns", "hoist_loads", "prove_checks", "rows", "jam", "scan",
         "select_loads", "peel", "carry_digits",
         "unroll", "short_ints", "short_functions",
-        "vectorize_loads", "realign", "cse", "dead_code", "vectorize_stores",
+        "vectorize_loads", "realign", "cse", "dead_code", "vectorize_stores", "pack_half2", "dead_code",
         "roll", "fuse_lanes", "scalar_replacement", "end_rows",
     ),
     threads=True,

@@ -37,10 +37,10 @@ class Operation:
     """One operation. ``meaning`` is torch's, in words; ``aten`` the overloads that mean just this.
 
     ``floats`` and ``integers`` are its texts in those types, ``truth`` that of one whose result is a truth value; None:
-    it has no meaning there. ``steps`` are the float operations of one value. ``above_zero``: never negative (True), or
-    where no operand is ("operands"). ``errors``: small relative errors of the operands make one of the result that is
-    not above their sum, twice it, or the largest of them; None: it may be any. ``errors_above_zero``: only where no
-    operand is negative.
+    it has no meaning there. ``steps`` are the float operations of one value. ``pairs``: the GPU does two 16-bit floats
+    at a time. ``above_zero``: never negative (True), or where no operand is ("operands"). ``errors``: small relative
+    errors of the operands make one of the result that is not above their sum, twice it, or the largest of them; None:
+    it may be any. ``errors_above_zero``: only where no operand is negative.
 
     Of a reduction, ``combine`` is the operation on two values; ``identity`` changes nothing: "low" and "high" are the
     ends of the type's range. All reductions are associative and commutative but for rounding.
@@ -57,6 +57,7 @@ class Operation:
     cycles: Cycles = "plain"
     steps: int = 1
     aten: tuple[str, ...] = ()
+    pairs: bool = False
     above_zero: Sign = False
     errors: Errors | None = None
     errors_above_zero: bool = False
@@ -70,12 +71,12 @@ _SAFE: Final[Sign] = "operands"
 
 def _both(
     name: str, operands: int, meaning: str, result: Result, text: str, integers: str = "", *, cycles: Cycles = "plain",
-    steps: int = 1, aten: tuple[str, ...] = (), above_zero: Sign = False,
+    steps: int = 1, aten: tuple[str, ...] = (), pairs: bool = False, above_zero: Sign = False,
     errors: Errors | None = None, errors_above_zero: bool = False,
 ) -> Operation:  # fmt: skip
     """One with a text for floats and one for integers, by default the same."""
     return Operation(
-        name, operands, meaning, result, text, integers or text, cycles=cycles, steps=steps, aten=aten,
+        name, operands, meaning, result, text, integers or text, cycles=cycles, steps=steps, aten=aten, pairs=pairs,
         above_zero=above_zero, errors=errors, errors_above_zero=errors_above_zero,
     )  # fmt: skip
 
@@ -113,15 +114,15 @@ def _reduction(name: str, meaning: str, combine: str, identity: Literal[0, 1, "l
 _ROWS: Final = (
     # arithmetic
     _both(
-        "add", 2, "a + b", "same", "{0} + {1}", above_zero=_SAFE, errors="largest", errors_above_zero=True,
+        "add", 2, "a + b", "same", "{0} + {1}", pairs=True, above_zero=_SAFE, errors="largest", errors_above_zero=True,
     ),
-    _both("sub", 2, "a - b", "difference", "{0} - {1}"),
-    _both("mul", 2, "a * b", "same", "{0} * {1}", above_zero=_SAFE, errors="sum"),
+    _both("sub", 2, "a - b", "difference", "{0} - {1}", pairs=True),
+    _both("mul", 2, "a * b", "same", "{0} * {1}", pairs=True, above_zero=_SAFE, errors="sum"),
     Operation(
         "div", 2, "a / b as floating point", "float", "div({0}, {1})", cycles="special", above_zero=_SAFE, errors="sum"
     ),
-    _both("neg", 1, "-x", "number", "-{0}", aten=_ONE, errors="sum"),
-    _both("abs", 1, "``|x|``", "number", "abs({0})", aten=_ONE, above_zero=True, errors="sum"),
+    _both("neg", 1, "-x", "number", "-{0}", pairs=True, aten=_ONE, errors="sum"),
+    _both("abs", 1, "``|x|``", "number", "abs({0})", pairs=True, aten=_ONE, above_zero=True, errors="sum"),
     _both(
         "relu", 1, "max(x, 0)", "number", "maximum({0}, {zero})", "maximum({0}, 0)", aten=_ONE, above_zero=True,
         errors="sum",

@@ -24,6 +24,8 @@ from idgraph.kernel.statements import (
     Comment,
     CompoundStmt,
     Compute,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
     InitAccumulator,
@@ -132,6 +134,12 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
         e = index(o.value)
         return o if e is o.value else Index(e)
 
+    def word(o: Local) -> Local:
+        found = read(o)
+        if not isinstance(found, Local):
+            raise AssertionError("a word stays a word")
+        return found
+
     def case_of(c: tuple[Expr, Operand]) -> tuple[Expr, Operand]:
         condition, value = index(c[0]), operand(c[1])
         return c if condition is c[0] and value is c[1] else (condition, value)
@@ -174,6 +182,10 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
             return _replace_parts(s, locals=_each(made, locals_), address=index(address))
         case VectorStore(_, address, values) | VectorAdd(_, address, values):
             return _replace_parts(s, address=index(address), values=_each(operand, values))
+        case Half2Op(local, _, operands):
+            return _replace_parts(s, operands=_each(word, operands), local=made(local))
+        case ExtractHalf(local, word=pair):
+            return _replace_parts(s, word=word(pair), local=made(local))
         case _:
             assert_never(s)
 

@@ -137,7 +137,7 @@ class _Analysis:
                 yield from ((o, allowed) for o in (default, *(v for _, v in cases)))
             case Store(buffer=buffer, value=value):
                 yield value, TOLERANCES.get(buffer.dtype, 0.0)
-            case VectorStore(buffer=buffer, values=values):
+            case VectorStore(buffer=buffer, values=values, pairs=False):
                 yield from ((o, TOLERANCES.get(buffer.dtype, 0.0)) for o in values)
             case _:
                 yield from ((Local(n, "float32"), 0.0) for n in locals_read(s))

@@ -39,6 +39,8 @@ from idgraph.kernel.statements import (
     CompoundStmt,
     Compute,
     Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
     InitAccumulator,
@@ -69,8 +71,8 @@ from idgraph.kernel.verifier import Verified, check_structure, verify_kernel
 
 __all__ = [
     "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "BoundsCheck", "Select",
-    "SplitAxis", "BlockReduce", "Compute", "InitAccumulator", "If", "Index", "Kernel",
-    "StraightLineBlock", "Let", "Load", "Local", "Loop", "Comment", "Constant", "Operand", "Place",
+    "SplitAxis", "BlockReduce", "Compute", "InitAccumulator", "ExtractHalf", "If", "Index", "Kernel",
+    "StraightLineBlock", "Let", "Load", "Local", "Loop", "Comment", "Constant", "Operand", "Half2Op", "Place",
     "KernelModule", "CompoundStmt", "ProvenanceList", "RegisterArray", "Provenance", "SingleThread", "CheckSite",
     "Stmt", "Store", "VectorAdd", "VectorLoad", "VectorStore", "bodies", "quote", "single_statement", "walk",
 ]  # fmt: skip

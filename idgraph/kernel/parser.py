@@ -45,10 +45,13 @@ from idgraph.kernel.statements import (
     CheckSite,
     Comment,
     Compute,
+    ExtractHalf,
+    Half2Op,
     If,
     InitAccumulator,
     Let,
     Load,
+    Local,
     Loop,
     Operand,
     RegisterArray,
@@ -338,11 +341,11 @@ class _KernelParser(LineParser):
 
     def registers(self, text: str) -> RegisterArray:
         """``name: type[count]``"""
-        found = re.match(r"([\w.]+): (\w+)\[(\d{1,6})\]\Z", text, re.ASCII)
+        found = re.match(r"([\w.]+): (\w+?)(x2)?\[(\d{1,6})\]\Z", text, re.ASCII)
         if found is None:
             raise WrongError("registers have a name, a type and a count")
         made = self.definition(f"{found[1]}: {found[2]}")
-        return RegisterArray(made.name, made.dtype, int(found[3]))
+        return RegisterArray(made.name, made.dtype, int(found[4]), bool(found[3]))
 
     def access(self, text: str) -> Stmt:
         head, _, tail = parted_once(text, "  @ ")
@@ -367,10 +370,11 @@ class _KernelParser(LineParser):
         if not mark:
             return Store(buffer, self.expr(at), self.operand(right), self.serves(tail, None))
         width = lane_count(count)
-        values = self.lanes(right)
-        if len(values) != width:
+        bare, pairs = (right[: -len(" in pairs")], True) if right.endswith(" in pairs") else (right, False)
+        values = self.lanes(bare)
+        if len(values) * (2 if pairs else 1) != width:
             raise WrongError(f"{len(values)} values for {width} elements")
-        return VectorStore(buffer, self.expr(address), values, self.serves(tail, width))
+        return VectorStore(buffer, self.expr(address), values, pairs, self.serves(tail, width))
 
     def update(self, left: str, right: str, tail: str) -> Stmt:
         place = _PLACE.match(left)
@@ -427,18 +431,19 @@ class _KernelParser(LineParser):
     def set(self, left: str, right: str, tail: str) -> Stmt:
         """A statement that gives variables a value."""
         source, word, guard = parted_once(right, " if ")
-        bare = source.removesuffix(" realigned")
-        realigned, place = bare != source, _PLACE.match(bare)
+        bare = source.removesuffix(" in pairs")
+        pairs, realigned = bare != source, bare.endswith(" realigned")
+        place = _PLACE.match(bare.removesuffix(" realigned"))
         buffer = self.buffers.get(place["name"]) if place is not None else None
         if place is not None and buffer is not None:
             address, mark, count = parted_once(place["at"], "; ")
-            if not mark and not realigned:
+            if not mark and not pairs and not realigned:
                 local = self.definition(left)
                 where = self.condition(guard) if word else TRUE
                 return Load(local, buffer, self.expr(place["at"]), where, self.serves(tail, None))
             width = lane_count(count)
-            made = self.made_lanes(left, width)
-            return VectorLoad(made, buffer, self.expr(address), self.serves(tail, width), realigned)
+            made = self.made_lanes(left, width // 2 if pairs else width)
+            return VectorLoad(made, buffer, self.expr(address), pairs, self.serves(tail, width), realigned)
         call = re.match(r"([a-z][a-z_0-9.]*)\(", right, re.ASCII)
         if call is None:
             raise WrongError(f"{right[:40]!r} is not a load, nor an operation")
@@ -467,6 +472,15 @@ class _KernelParser(LineParser):
             return Select(self.definition(left), tuple(cases), last)
         operands = tuple(map(self.operand, inside))
         local = self.definition(left)
+        if op.startswith(("pair.", "half.")):
+            words = tuple(o for o in operands if isinstance(o, Local))
+            if len(words) != len(operands) or compute is not None:
+                raise WrongError("words are variables")
+            if op.startswith("pair."):
+                return Half2Op(local, op[5:], words)
+            if op not in ("half.high", "half.low") or len(words) != 1:
+                raise WrongError("a half is high or low, of one word")
+            return ExtractHalf(local, words[0], op == "half.high")
         if "." in op:
             raise WrongError(f"{op!r} is not an operation")
         return Compute(local, op, operands, compute or local.dtype)

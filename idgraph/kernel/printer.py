@@ -29,6 +29,8 @@ from idgraph.kernel.statements import (
     Comment,
     Compute,
     Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
     InitAccumulator,
@@ -59,7 +61,7 @@ OF_NEXT = " | "  # between their comments, which stand behind the line
 SCREEN = 60  # statements; a kernel of more has several on a line
 WIDTH = 150  # columns of such a line, without its comment
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
-ONE_LINE = (Load, Compute, Select, Store, VectorLoad, VectorStore)
+ONE_LINE = (Load, Compute, Select, Store, VectorLoad, VectorStore, Half2Op, ExtractHalf)
 
 
 def kernel_text(
@@ -392,9 +394,9 @@ class _Lines:
                 return f"# {text}" if is_plain(s) else f"note {quote(text)}"
             case InitAccumulator(name, dtype, value):
                 return f"acc {self.definition(Local(name, dtype))} = {value!r}"
-            case RegisterArray(name, dtype, number):
+            case RegisterArray(name, dtype, number, words):
                 self.types[name] = dtype
-                return f"registers {name}: {dtype}[{number}]"
+                return f"registers {name}: {dtype}{'x2' if words else ''}[{number}]"
             case Alloc(buffer):
                 return f"alloc {buffer_text(buffer, expr)}"
             case Barrier(why):
@@ -413,6 +415,12 @@ class _Lines:
                 chain = "".join(f"{expr(c)} ? {self.operand(o)}, " for c, o in cases)
                 last = self.operand(default)
                 return f"{self.definition(s.local)} = choose({chain}{last})"
+            case Half2Op(_, op, operands):
+                given = self.operands(operands)
+                return f"{self.definition(s.local)} = pair.{op}({given})"
+            case ExtractHalf(_, word, high):
+                given = self.operand(word)
+                return f"{self.definition(s.local)} = half.{'high' if high else 'low'}({given})"
             case _:
                 return self.access(s) + self.serves(s)
 
@@ -424,11 +432,12 @@ class _Lines:
                 return f"{self.definition(local)} = {buffer.name}[{expr(address)}]{where}"
             case Store(buffer, address, value):
                 return f"{buffer.name}[{expr(address)}] = {self.operand(value)}"
-            case VectorLoad(made, buffer, address, realigned=realigned):
-                how = " realigned" if realigned else ""
+            case VectorLoad(made, buffer, address, pairs, realigned=realigned):
+                how = f"{' realigned' if realigned else ''}{' in pairs' if pairs else ''}"
                 return f"{self.lanes(made, self.definition)} = {buffer.name}[{expr(address)}; {elements_of(s)}]{how}"
-            case VectorStore(buffer, address, values):
-                return f"{buffer.name}[{expr(address)}; {len(values)}] = {self.lanes(values, self.local)}"
+            case VectorStore(buffer, address, values, pairs):
+                place = f"{buffer.name}[{expr(address)}; {elements_of(s)}]"
+                return f"{place} = {self.lanes(values, self.local)}{' in pairs' if pairs else ''}"
             case VectorAdd(buffer, address, values):
                 return f"{buffer.name}[{expr(address)}; {len(values)}] <- add {self.lanes(values, self.local)}"
             case Accumulate():

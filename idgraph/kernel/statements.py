@@ -217,11 +217,15 @@ class InitAccumulator:
 
 @dataclass(frozen=True, slots=True)
 class RegisterArray:
-    """``count`` variables of one thread as an array. Loops over lanes index it, so compilers hold it in registers."""
+    """``count`` variables of one thread as an array. Loops over lanes index it, so compilers hold it in registers.
+
+    With ``words`` each element is a pair of 16-bit floats.
+    """
 
     name: str
     dtype: DType
     count: int
+    words: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +331,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class VectorLoad:
-    """``locals`` = the elements from ``address`` on, in one aligned access.
+    """``locals`` = the elements from ``address`` on, in one aligned access; with ``pairs`` two in each local.
 
     ``realigned``: they begin anywhere. The one or two aligned vectors that hold them are read, no element outside of
     the buffer, and the elements are picked out by shifts.
@@ -336,17 +340,19 @@ class VectorLoad:
     locals: tuple[Local, ...]
     buffer: Buffer
     address: Expr
+    pairs: bool = False
     serves: ProvenanceList = field(default=(), compare=False)
     realigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class VectorStore:
-    """Write ``values`` from ``address`` on, in one aligned access."""
+    """Write ``values`` from ``address`` on, in one aligned access; with ``pairs`` each value is two elements."""
 
     buffer: Buffer
     address: Expr
     values: tuple[Operand, ...]
+    pairs: bool = False
     serves: ProvenanceList = field(default=(), compare=False)
 
 
@@ -360,12 +366,34 @@ class VectorAdd:
     serves: ProvenanceList = field(default=(), compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Half2Op:
+    """``local``, a word of two 16-bit floats, = op of words, element by element, each rounded once.
+
+    "pack" makes it of two values and rounds them; "pick_ab" takes half a of the first word and half b of the second;
+    "where" is one of two words, as the bool before them says.
+    """
+
+    local: Local
+    op: str
+    operands: tuple[Local, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractHalf:
+    """``local`` = the low or the high element of a word."""
+
+    local: Local
+    word: Local
+    high: bool
+
+
 CompoundStmt = Loop | If | SingleThread | StraightLineBlock | BoundsCheck
 """Statements with statements inside."""
 Stmt = (
     Loop | If | SingleThread | StraightLineBlock | BoundsCheck | Comment | InitAccumulator | RegisterArray | Alloc |
     Barrier | Let | Load | Compute | Select | Accumulate | BlockReduce | Store | VectorLoad | VectorStore |
-    VectorAdd
+    VectorAdd | Half2Op | ExtractHalf
 )  # fmt: skip
 
 
@@ -380,7 +408,9 @@ def quote(text: str) -> str:
 def elements_of(s: Access) -> int:
     """How many neighbouring elements an access moves."""
     match s:
-        case VectorLoad(locals=moved) | VectorStore(values=moved) | VectorAdd(values=moved):
+        case VectorLoad(locals=moved, pairs=pairs) | VectorStore(values=moved, pairs=pairs):
+            return len(moved) * (2 if pairs else 1)
+        case VectorAdd(values=moved):
             return len(moved)
         case Load() | Store() | Accumulate():
             return 1

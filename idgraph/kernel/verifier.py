@@ -25,6 +25,7 @@ from idgraph.kernel.statements import (
     BoundsCheck,
     Buffer,
     Compute,
+    Half2Op,
     If,
     InitAccumulator,
     Let,
@@ -44,7 +45,7 @@ from idgraph.kernel.statements import (
     elements_of,
     walk,
 )
-from idgraph.kernel.verifier_rules import check_arrays, check_threads, malformed_error
+from idgraph.kernel.verifier_rules import check_arrays, check_threads, check_words, malformed_error
 from idgraph.loading import LOADING
 
 LEAST_BESIDE = 4  # elements of a realigned access
@@ -183,6 +184,9 @@ class Structure:
                 raise malformed_error(self.name, f"{x.name} is changed, and is not an accumulator", s)
         if isinstance(s, Compute):
             self.operation(s)
+        words = s.operands[s.op == "where" :] if isinstance(s, Half2Op) and s.op != "pack" else ()
+        if not all(is_short_float(o.dtype) for o in words):
+            raise malformed_error(self.name, "words hold 16-bit floats", s)
 
     def choice(self, s: Select) -> None:
         """An operand is read where its case holds, and none before it."""
@@ -341,6 +345,7 @@ def check_structure(
         if isinstance(s, Loop) and s.var in scalars:
             raise malformed_error(name, f"{s.var} is a number that the kernel is called with, and a loop's variable", s)
     check_threads(name, launch, body)
+    check_words(name, body)
     check_arrays(name, buffers, body)
     return structure.undecided
 

@@ -1,8 +1,8 @@
 """Rules of a well formed kernel, and facts that imply one of several conditions point by point.
 
-An element of an array of registers lies inside it and is set before it is read, each output is touched, and no input
-is written. Loops have the threads they run on, sums are whole where they are written, and one thread writes what is
-there once.
+Words of two 16-bit floats: what holds one is not read as a single float, and the other way round. An element of an
+array of registers lies inside it and is set before it is read, each output is touched, and no input is written. Loops
+have the threads they run on, sums are whole where they are written, and one thread writes what is there once.
 
 A thread that adds up its part of a row holds a part of the sum, until the threads of the block combine theirs. It may
 compute with its own part (an online softmax scales it), but nobody writes that. Targets without threads run the same
@@ -30,6 +30,9 @@ from idgraph.kernel.statements import (
     Accumulate,
     BlockReduce,
     Buffer,
+    Compute,
+    ExtractHalf,
+    Half2Op,
     If,
     Local,
     Loop,
@@ -39,6 +42,7 @@ from idgraph.kernel.statements import (
     Stmt,
     Store,
     VectorAdd,
+    VectorLoad,
     VectorStore,
     bodies,
     walk,
@@ -52,6 +56,45 @@ def malformed_error(kernel: str, what: str, s: Stmt, *why: str) -> EmitError:
         because=[f"at: {statement_text(s)}", *why],
         hint="a pass has made it, or the text that it was read from says so: print(kernel) shows it",
     )
+
+
+def check_words(name: str, body: Sequence[Stmt]) -> None:
+    """Raise `EmitError` for a statement that takes a word for an element, or puts one into an array of elements."""
+    arrays: dict[str, bool] = {}
+    words: dict[str, bool] = {}
+    for s in walk(tuple(body)):
+        if isinstance(s, RegisterArray):
+            arrays[s.name] = words[s.name] = s.words
+            continue
+        given = {x.name: words.get(x.name, False) for x in operands_of(s) if isinstance(x, Local)}
+        match s:
+            case Half2Op(op=op, operands=operands):
+                wanted, made = op != "pack", True
+                if op == "where":
+                    given = {x.name: words.get(x.name, False) for x in operands[1:]}
+            case ExtractHalf():
+                wanted, made = True, False
+            case VectorLoad(pairs=pairs):
+                wanted, made = False, pairs
+            case VectorStore(pairs=pairs):
+                wanted, made = pairs, False
+            case Compute(op="cast") | Select():  # a copy
+                wanted = made = any(given.values())
+            case _:
+                wanted = made = False
+        for x, word in given.items():
+            if word != wanted:
+                raise malformed_error(name, f"{x} is {_called(word)}, read as {_called(wanted)}", s)
+        for x in defs(s):
+            if arrays.get(x.name, made) != made:
+                raise malformed_error(
+                    name, f"{x.name} has {_called(arrays[x.name])} in each element, {_called(made)} is put there", s
+                )
+            words[x.name] = made
+
+
+def _called(word: bool) -> str:
+    return "a word of two floats" if word else "one number"
 
 
 def check_arrays(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt]) -> None:

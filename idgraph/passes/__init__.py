@@ -1,1 +1,1 @@
-"""Kernel to kernel: rows, lanes, vectors, loops over lanes, joined launches."""
+"""Kernel to kernel: rows, lanes, vectors, packed pairs, loops over lanes, joined launches."""

@@ -23,6 +23,7 @@ from idgraph.passes.loop_interchange import interchange_loops
 from idgraph.passes.loop_partition import end_before_idle_steps, mark_nounroll, unswitched
 from idgraph.passes.loop_peeling import peel_loops
 from idgraph.passes.narrowing import approximate_math, elide_double_rounding, fuse_math_functions, narrow_int64
+from idgraph.passes.packed_half2 import pack_half2
 from idgraph.passes.reduction_flattening import flatten_reduction_loops
 from idgraph.passes.rows import rename_conflicting_symbols, with_rows
 from idgraph.passes.slp_rerolling import reroll_lanes
@@ -87,6 +88,7 @@ PASSES: Mapping[str, Pass] = {
         Pass("realign", "neighbouring elements that begin anywhere, from aligned vectors", _each(realigned)),
         Pass("cse", "equal values computed once", _each(eliminate_common_subexpressions)),
         Pass("vectorize_stores", "stores to neighbouring elements as one", _each(with_vector_stores)),
+        Pass("pack_half2", "16-bit floats in pairs", _each(pack_half2)),
         Pass("dead_code", "values that nobody reads left out", _each(eliminate_dead_code)),
         Pass("roll", "straight code of lanes as loops over registers", _each(reroll_lanes)),
         Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lane_loops)),

@@ -40,6 +40,7 @@ from idgraph.kernel.ir import (
     Comment,
     Compute,
     Constant,
+    Half2Op,
     If,
     Index,
     Kernel,
@@ -398,11 +399,18 @@ class SlpReroller:
         pack = order.place(s, (step.form, _forms(map(loose, step.parts))))
         for n, group in enumerate(groups):
             if n == len(pack.arrays):
-                pack.arrays.append(self.array(group) if {x.name for x in group} & fresh else "")
+                pack.arrays.append(self.array(group, self.makes_words(s)) if {x.name for x in group} & fresh else "")
             for x in group:
                 if x.name not in self.names.to:
                     self.names.to[x.name] = self.element(pack.arrays[n], x)
         pack.steps.append(step.over(self.names.local))
+
+    def makes_words(self, s: Stmt) -> bool:
+        """True of a statement whose results are words of two 16-bit floats, also of a copy of one."""
+        if isinstance(s, Compute) and s.op == "cast":
+            places = [self.names.to.get(o.name) for o in s.operands if isinstance(o, Local)]
+            return any(p is not None and self.arrays[p.name].words for p in places)
+        return isinstance(s, Half2Op) or (isinstance(s, VectorLoad) and s.pairs)
 
     def may_load(self, s: VectorLoad) -> bool:
         """True where what a vector access sets is new, or lies in neighbouring elements already."""
@@ -425,11 +433,11 @@ class SlpReroller:
         for x, word in zip(s.locals, loaded, strict=True):
             self.lane(Compute(x, "cast", (word,), x.dtype), order)
 
-    def array(self, group: Sequence[Local]) -> str:
+    def array(self, group: Sequence[Local], words: bool) -> str:
         """A new array, named after its first value."""
         found = _BASE.match(group[0].name)
         base = found.group() if found else "x"
-        alike = RegisterArray(base, group[0].dtype, 0)
+        alike = RegisterArray(base, group[0].dtype, 0, words)
         name = next((x for x in self.room.free if self.bases[x] == alike), None)
         if name is None:
             name = self.names.fresh(f"{base}_{k}" if k else base for k in count())
@@ -455,7 +463,7 @@ class SlpReroller:
             return s
         to = self.gathered.get((s.buffer.name, len(s.values)))
         if to is None:
-            to = self.gathered[s.buffer.name, len(s.values)] = self.array((Local("row", s.buffer.dtype),))
+            to = self.gathered[s.buffer.name, len(s.values)] = self.array((Local("row", s.buffer.dtype),), s.pairs)
         values: list[Operand] = []
         for v in s.values:
             dtype = v.dtype if isinstance(v, Local) else s.buffer.dtype

@@ -12,7 +12,7 @@ from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.codegen.runtime_lib import numpy_ops as arrays
 from idgraph.codegen.runtime_lib import numpy_ops as memory
 from idgraph.codegen.runtime_lib import python_ops as scalars
-from idgraph.codegen.runtime_lib.vector_ops import plain_vectors
+from idgraph.codegen.runtime_lib.vector_ops import plain_pairs, plain_vectors
 from idgraph.runtime.binding import out_of_range
 from idgraph.runtime.cpu import compiler as cpu_entry
 from idgraph.runtime.cpu import namespace as cpu
@@ -30,7 +30,13 @@ def compile_functions(program: Executable, checked: bool) -> Functions:
         case "cuda":
             return cuda_compiled(program, checked)
         case "python":
-            base: dict[str, Any] = {**vars(scalars), **plain_vectors(), "private": memory.private, "out_of_range": None}
+            base: dict[str, Any] = {
+                **vars(scalars),
+                **plain_vectors(),
+                **_python_pairs(),
+                "private": memory.private,
+                "out_of_range": None,
+            }
         case "numpy":
             base = {**vars(arrays), "private": memory.private, "require": None}
         case _:
@@ -48,6 +54,14 @@ def compile_functions(program: Executable, checked: bool) -> Functions:
             cpu_entry.LazyKernel(program, kernel, function, checked) if program.target == "cpu" else function
         )
     return made
+
+
+def _python_pairs() -> dict[str, Any]:
+    """Pairs of Python's floats: what a buffer gives is the value already."""
+    return plain_pairs(
+        {"bf16": float, "f16": float},
+        {"bf16": lambda x: scalars.bf16(scalars.f32(x)), "f16": lambda x: scalars.f16(scalars.f32(x))},
+    )
 
 
 def _python_fault(sites: list[Any]) -> Callable[..., NoReturn]:

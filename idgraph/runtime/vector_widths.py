@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.errors import EmitError
@@ -21,7 +22,6 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
-from idgraph.kernel.statements import elements_of
 
 Site = tuple[str, int | None]  # an operation by its output, and its operand; None: the result
 
@@ -108,4 +108,12 @@ def _widths_of_kernel(
 
 def _elements_moved(s: object) -> int:
     """Elements that a statement moves at once."""
-    return elements_of(s) if isinstance(s, VectorLoad | VectorStore | VectorAdd) else 1
+    moved: Sequence[object]
+    match s:
+        case VectorLoad():
+            moved = s.locals
+        case VectorStore() | VectorAdd():
+            moved = s.values
+        case _:
+            return 1
+    return len(moved) * (2 if not isinstance(s, VectorAdd) and s.pairs else 1)

@@ -157,37 +157,38 @@ def known_names(watch: Watch, place: SimpleNamespace) -> dict[str, Any]:
             blockDim=place.threads, gridDim=place.blocks,
         ),
         "u32": unsigned(32), "u64": unsigned(64), "i64": int, "i32": int, "i16": int, "i8": int, "u8": unsigned(8),
-        "count": _shown, "wrapped": _wrapped, "inf": math.inf, "nan": math.nan,
+        "count": _shown, "wrapped": _wrapped, "inf": math.inf, "nan": math.nan, "word": 0,
         "maximum": max, "minimum": min, "range": range, "min": min, "max": max, "abs": abs, "bool": bool, "int": int,
         "True": True, "False": False, "in_stream_order": lambda: None,
         "f32": float, "f64": float, "f16": float, "bf16": float, "int_abs": abs,
         "logical_and": _and, "logical_or": _or, "logical_xor": operator.ne, "logical_not": operator.not_,
         "int_remainder": _remainder, "int_floor_divide": _quotient, "bits_xor": _xor,
     }  # fmt: skip
-    for n in (2, 4, 8, 16):
-        made[f"vload{n}"] = made[f"vload{n}_where"] = _load(watch, n)
-        made[f"rload{n}"] = _load(watch, n, where=False)
-        made[f"vstore{n}"] = _store(watch, n)
+    for n, pair in itertools.product((1, 2, 4, 8, 16), (1, 2)):
+        load, store = ("vload", "vstore") if pair == 1 else ("wload", "wstore")
+        made[f"{load}{n}"] = made[f"{load}{n}_where"] = _load(watch, n, pair)
+        made[f"r{load.lstrip('v')}{n}"] = _load(watch, n, pair, where=False)
+        made[f"{store}{n}"] = _store(watch, n, pair)
     return made
 
 
-def _load(watch: Watch, n: int, where: bool = True) -> Callable[..., None]:
+def _load(watch: Watch, n: int, pair: int, where: bool = True) -> Callable[..., None]:
     def load(into: Any, at: int, buffer: Buffer, address: int, wanted: Any = True) -> None:
         if where and not wanted:
             for k in range(n):
                 into[at + k] = 0
             return
-        watch.note(buffer, "read", int(address), n, 2)
+        watch.note(buffer, "read", int(address), n * pair, 2)
         for k in range(n):
-            into[at + k] = buffer.data[int(address) + k]
+            into[at + k] = buffer.data[int(address) + k * pair]
 
     return load
 
 
-def _store(watch: Watch, n: int) -> Callable[..., None]:
+def _store(watch: Watch, n: int, pair: int) -> Callable[..., None]:
     def store(buffer: Buffer, address: int, values: Any, at: int) -> None:
-        watch.note(buffer, "write", int(address), n, 2)
-        for k in range(n):
+        watch.note(buffer, "write", int(address), n * pair, 2)
+        for k in range(n if pair == 1 else 0):
             buffer.data[int(address) + k] = values[at + k]
 
     return store

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.codegen.runtime_lib import python_ops as scalars
+from idgraph.codegen.runtime_lib.vector_ops import plain_pairs
 from idgraph.ir import SCATTERS
 from idgraph.kernel.ir import shared_layout
 from idgraph.runtime import Program
@@ -193,6 +194,10 @@ def _bf16(word: Any) -> float:
     return scalars.bf16_load(int(word))
 
 
+def _bf16_word(value: Any) -> Any:
+    return np.uint16(scalars.bf16_word(float(value)))
+
+
 def _vectors(machine: Machine) -> dict[str, Any]:
     """Accesses of several elements: aligned, of elements in a row."""
 
@@ -310,8 +315,9 @@ def _names(machine: Machine, cuda: Any, source: str) -> dict[str, Any]:
     kinds = ("bool_", *(f"float{n}" for n in (16, 32, 64)), *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
     return {
         **plain, "np": np, "cuda": cuda, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
-        "in_stream_order": lambda: None, "bf16_load": _bf16,
+        "in_stream_order": lambda: None, "word": object, "bf16_load": _bf16,
         **{f"dynamic_{k}": np.dtype(k) for k in kinds},
+        **plain_pairs({"bf16": _bf16, "f16": float}, {"bf16": _bf16_word, "f16": np.float16}),
         **_vectors(machine),
         **{m: _exchange(machine, cuda, m) for m in {x.group(0)[:-1] for x in EXCHANGE.finditer(source)}},
     }  # fmt: skip

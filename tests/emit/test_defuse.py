@@ -23,6 +23,8 @@ from idgraph.kernel.ir import (
     Comment,
     Compute,
     Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
     InitAccumulator,
@@ -72,6 +74,8 @@ KINDS: list[tuple[Stmt, str, str, str, str]] = [
     (VectorLoad((X, Y), OUT, ROW), "xy", "", "", "i"),
     (VectorStore(OUT, ROW, (X, Y)), "", "", "xy", "i"),
     (VectorAdd(OUT, ROW, (X, Y)), "", "", "xy", "i"),
+    (Half2Op(X, "add", (Y, Z)), "x", "", "yz", ""),
+    (ExtractHalf(X, Y, high=True), "x", "", "y", ""),
 ]
 
 

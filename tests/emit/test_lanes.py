@@ -16,6 +16,8 @@ from idgraph.index.allocation import is_thread
 from idgraph.kernel.ir import (
     Compute,
     Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Let,
     Load,
@@ -26,12 +28,15 @@ from idgraph.kernel.ir import (
     StraightLineBlock,
     VectorLoad,
     VectorStore,
+    walk,
 )
 from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.lower.fusion_to_kernel import lower_fusion
 from idgraph.passes import pipeline as table
+from idgraph.passes.cse_dce import eliminate_dead_code
 from idgraph.passes.lane_loop_fusion import is_lanes
 from idgraph.passes.lane_unrolling import unroll_lanes
+from idgraph.passes.packed_half2 import pack_half2
 from idgraph.runtime import Program, compile_ptx
 from idgraph.schedule import KernelConfig
 from idgraph.testing import fusions
@@ -215,16 +220,64 @@ def test_pairs_have_the_bits_of_single_elements(name: str) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("name", ["rope bf16", "rope f16", "rope bf16 with residual"])
-def test_rope_in_16_bits_has_wide_accesses(name: str) -> None:
+@pytest.mark.parametrize(("name", "most"), [("rope bf16", 130), ("rope f16", 130), ("rope bf16 with residual", 140)])
+def test_rope_in_16_bits_is_computed_in_pairs(name: str, most: int) -> None:
     """Each half of the heads' width has warps of its own: straight code, four loads and one store a thread."""
     f = SHORT[name]()
     ig.schedule.auto(f)
     statements = [s for k in lane_program(f).kernels for s in repeated(k.body)]
-    assert not [s for s in statements if isinstance(s, (Load, Store))]
+    assert not [s for s in statements if isinstance(s, (Load, Store, Compute, ExtractHalf))]
     (ptx,) = compile_ptx(ig.emit(f, target="cuda"))
     lines = [line.split()[0] for line in ptx[ptx.index("{") :].splitlines() if line.startswith("\t") and ";" in line]
+    assert len(lines) < most and not [op for op in lines if op.startswith("cvt.rn")]
     assert [sum(op.startswith(f"{way}.global.v4") for op in lines) for way in ("ld", "st")] == [8, 2]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_values_between_are_rounded_in_pairs(dtype: str) -> None:
+    """One instruction rounds two of them; a function that has no form for pairs reads the halves of the word."""
+    f = SHORT[f"functions of products {dtype}"]()
+    ig.schedule.auto(f)
+    statements = [s for k in lane_program(f).kernels for s in repeated(k.body)]
+    assert not [s for s in statements if isinstance(s, Compute) and s.local.dtype == dtype]
+    packed = [s for s in statements if isinstance(s, Half2Op)]
+    assert sum(s.op == "pack" for s in packed) == 2 * sum(s.op == "mul" for s in packed) > 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_words_are_chosen_where_both_halves_are(dtype: str) -> None:
+    """Both are loaded before the choice: in a branch they would wait for the condition."""
+    for by_row in (True, False):
+        f = _chosen(dtype, by_row)
+        ig.schedule.auto(f)
+        (kernel,) = lane_program(f).kernels
+        assert any(isinstance(s, Half2Op) and s.op == "where" for s in repeated(kernel.body)) is by_row
+    f = _chosen(dtype, by_row=True)
+    ig.schedule.auto(f)
+    (ptx,) = compile_ptx(ig.emit(f, target="cuda"))
+    assert "selp.b32" in ptx and ptx.index("selp.b32") > ptx.rindex("ld.global") and "cvt.rn" not in ptx
+
+
+def test_a_value_that_one_lane_needs_alone_is_computed_once() -> None:
+    """The exp of ``b`` is negated by itself: as half of a word it would be computed twice."""
+    k = ig.kernel.parse("""
+kernel k():
+  buffer x: bfloat16[64] input "x"
+  buffer y: bfloat16[64] output "y"
+  buffer z: bfloat16[32] output "z"
+  for i < 32:
+    lanes:
+      (a: bfloat16, b: bfloat16) = x[i*2; 2]
+      c: bfloat16 = exp(a)
+      d: bfloat16 = exp(b)
+      e: bfloat16 = tanh(c)
+      f: bfloat16 = tanh(d)
+      y[i*2; 2] = (e, f)
+      g: bfloat16 = neg(d)
+      z[i] = g
+""")
+    made = eliminate_dead_code(pack_half2(k))
+    assert [s.op for s in walk(made.body) if isinstance(s, Compute)] == ["exp", "exp", "tanh", "tanh", "neg"]
 
 
 @pytest.mark.parametrize("way", ["unroll", "vectorize"])

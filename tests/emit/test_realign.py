@@ -164,7 +164,7 @@ def test_numbers_of_elements_are_short_where_the_array_is(rows: int, kind: str) 
     """50264 elements a row: 90 000 of them have more elements than a number of 32 bits can tell."""
     f = ig.Fusion("padded")
     f.output(f.input("x", shape=(rows, 50257), dtype="bfloat16", strides=(50264, 1)) * 2.0)
-    (line,) = [x for x in program_of(f).source.splitlines() if "rload8(" in x]
+    (line,) = [x for x in program_of(f).source.splitlines() if "rwload4(" in x]
     assert line.rsplit(", ", 1)[1].startswith(f"{kind}(")
 
 

@@ -29,6 +29,8 @@ from idgraph.kernel.ir import (
     Comment,
     Compute,
     Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
     InitAccumulator,
@@ -163,12 +165,12 @@ class Thread:
                     self.write(buffer, address, env)
             case Store(buffer, address):
                 self.write(buffer, address, env)
-            case VectorLoad(made, buffer, address):
-                found = [self.read(buffer, address + k, env) for k in range(len(made))]
+            case VectorLoad(made, buffer, address, pairs):
+                found = [self.read(buffer, address + k, env) for k in range(len(made) * (1 + pairs))]
                 for k, local in enumerate(made):
-                    self.values[place(local, env)] = found[k]
-            case VectorStore(buffer, address, values):
-                for k in range(len(values)):
+                    self.values[place(local, env)] = None if pairs else found[k]
+            case VectorStore(buffer, address, values, pairs):
+                for k in range(len(values) * (1 + pairs)):
                     self.write(buffer, address + k, env)
             case VectorAdd(buffer, address, values):
                 at, size = int(address.evaluate(env)), len(values) * item_size(buffer.dtype)
@@ -176,6 +178,8 @@ class Thread:
                     self.block.faults.append(f"{buffer.name}[{at}] does not lie at a multiple of {size} bytes")
                 for k in range(len(values)):
                     self.add(buffer, address + k, env)
+            case Half2Op(local) | ExtractHalf(local):
+                self.values[place(local, env)] = None
             case Loop() | If() | SingleThread() | StraightLineBlock() | BoundsCheck() | Barrier() | BlockReduce():
                 raise AssertionError(f"{s} is not straight code")
             case _:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.codegen.runtime_lib import python_ops as scalars
-from idgraph.codegen.runtime_lib.vector_ops import plain_vectors
+from idgraph.codegen.runtime_lib.vector_ops import plain_pairs, plain_vectors
 from idgraph.kernel.ir import Kernel, shared_layout
 from idgraph.runtime import Program
 from idgraph.runtime.binding import OutputMemory, bind, flat_input, given_array, global_buffer, output_array, scalars_of
@@ -36,6 +36,10 @@ def _filled(size: int, dtype: Any) -> Any:
 
 def _word_value(word: Any) -> float:
     return scalars.bf16_load(int(word))
+
+
+def _value_word(value: float) -> Any:
+    return np.uint16(scalars.bf16_word(value))
 
 
 def _nothing() -> None:
@@ -123,8 +127,9 @@ def _names() -> Mapping[str, Any]:
     plain = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
     return {
         **plain, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
-        "in_stream_order": _nothing,
+        "in_stream_order": _nothing, "word": object,
         "bf16_load": _word_value, **plain_vectors(simulated_value, simulated_element), **dynamic_types(scalar=False),
+        **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
     }  # fmt: skip
 
 

@@ -94,10 +94,10 @@ def accesses(program: Program) -> list[int]:
         match s:
             case Load(_, b) | Store(b) if b.place in ("input", "output") and b.dtype != "int64":
                 found.append(item_size(b.dtype))
-            case VectorLoad(made, b) if b.place == "input":
-                found.append(len(made) * item_size(b.dtype))
-            case VectorStore(b, _, values) if b.place == "output":
-                found.append(len(values) * item_size(b.dtype))
+            case VectorLoad(made, b, _, pairs) if b.place == "input":
+                found.append(len(made) * (1 + pairs) * item_size(b.dtype))
+            case VectorStore(b, _, values, pairs) if b.place == "output":
+                found.append(len(values) * (1 + pairs) * item_size(b.dtype))
             case _:
                 pass
     return found

@@ -23,6 +23,8 @@ from idgraph.kernel.ir import (
     Buffer,
     Comment,
     Compute,
+    ExtractHalf,
+    Half2Op,
     If,
     InitAccumulator,
     Kernel,
@@ -154,7 +156,7 @@ class _Vector:
                 self.accumulate(s, at)
             case BlockReduce():
                 raise AssertionError("whole grids have no threads")
-            case VectorLoad() | VectorStore() | VectorAdd() | RegisterArray():
+            case VectorLoad() | VectorStore() | VectorAdd() | Half2Op() | ExtractHalf() | RegisterArray():
                 raise AssertionError("whole grids have no lanes")
             case Store(buffer, address, value):
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype

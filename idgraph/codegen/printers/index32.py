@@ -53,6 +53,8 @@ from idgraph.kernel.ir import (
     BoundsCheck,
     Comment,
     Compute,
+    ExtractHalf,
+    Half2Op,
     Index,
     Let,
     Load,
@@ -395,7 +397,7 @@ def _rows_read(body: Sequence[Stmt], checked: set[str]) -> float:
                 found += _rows_read(s.body, checked)
             case VectorStore() | Store() | Load() if not s.address.names & checked:
                 pass
-            case Compute() | Select() | Comment():
+            case Compute() | Select() | Comment() | Half2Op() | ExtractHalf():
                 pass
             case _:
                 found = -inf
@@ -491,7 +493,7 @@ def _runs_again(s: Stmt) -> bool:
         return s.buffer.place == "private"
     if isinstance(s, Compute):
         return s.op not in OPERATIONS or OPERATIONS[s.op].cycles != "library"
-    return isinstance(s, (Select, Comment))
+    return isinstance(s, (Select, Comment, Half2Op, ExtractHalf))
 
 
 def divided_by(s: Compute) -> Compute:

@@ -59,6 +59,8 @@ from idgraph.kernel.ir import (
     Buffer,
     Comment,
     Compute,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
     InitAccumulator,
@@ -311,6 +313,8 @@ class _Scalar:
                 self.vector_or_zero(s, depth)
             case VectorLoad() | VectorStore() | VectorAdd():
                 self.put(depth, self.vector(s))
+            case Half2Op() | ExtractHalf():
+                self.put(depth, self.pair(s))
             case _:
                 assert_never(s)
 
@@ -358,11 +362,11 @@ class _Scalar:
         return local_text(x, self.index)
 
     def registers(self, s: RegisterArray) -> str:
-        """An array of registers."""
+        """An array of registers; a pair of 16-bit floats is a 32-bit word, in the simulator a tuple."""
         if not self.target.typed:
             return f"[None] * {s.count}"
         kind = "float32" if value_type(s.dtype) == "f32" else _np(s.dtype)
-        return f"cuda.local.array({s.count}, np.{kind})"
+        return f"cuda.local.array({s.count}, {'word' if s.words else f'np.{kind}'})"
 
     def row(self, values: Sequence[Operand]) -> str:
         """The array that neighbouring values lie in, and the position of the first."""
@@ -375,12 +379,12 @@ class _Scalar:
     def vector(self, s: VectorLoad | VectorStore | VectorAdd) -> str:
         place = f"{s.buffer.name}, {self.place(s.buffer, s.address)}"
         match s:
-            case VectorLoad(made, realigned=True):
-                return f"rload{len(made)}({self.row(made)}, {self.anywhere(s)})"
-            case VectorLoad(made):
-                return f"vload{len(made)}({self.row(made)}, {place})"
-            case VectorStore(values=values):
-                return f"vstore{len(values)}({place}, {self.row(values)})"
+            case VectorLoad(made, pairs=pairs, realigned=True):
+                return f"{'rwload' if pairs else 'rload'}{len(made)}({self.row(made)}, {self.anywhere(s)})"
+            case VectorLoad(made, pairs=pairs):
+                return f"{'wload' if pairs else 'vload'}{len(made)}({self.row(made)}, {place})"
+            case VectorStore(values=values, pairs=pairs):
+                return f"{'wstore' if pairs else 'vstore'}{len(values)}({place}, {self.row(values)})"
             case VectorAdd(values=values):
                 texts = (operand_text(v, s.buffer.dtype, self.index) for v in values)
                 return f"vadd{len(values)}({place}, ({', '.join(texts)},))"
@@ -406,11 +410,18 @@ class _Scalar:
         self.put(depth, f"if {self.index(self.inside.of(s.address))}:")
         self.put(depth + 1, self.vector(s))
         array, first = self.row(s.locals).split(", ", 1)
-        zero = self.typed(0, s.locals[0].dtype)
+        zero = "no_pair" if s.pairs else self.typed(0, s.locals[0].dtype)
         self.put(depth, "else:")
         for n in range(len(s.locals)):
             at = first if n == 0 else f"({first}) + {n}"
             self.put(depth + 1, f"{array}[{at}] = {zero}")
+
+    def pair(self, s: Half2Op | ExtractHalf) -> str:
+        kind, to = ELEMENT_TYPES[s.local.dtype].code, self.local(s.local)
+        if isinstance(s, ExtractHalf):
+            return f"{to} = {'high' if s.high else 'low'}_{kind}({self.local(s.word)})"
+        call = f"pair_{s.op}" if s.op == "where" or s.op.startswith("pick") else f"pair_{s.op}_{kind}"
+        return f"{to} = {call}({', '.join(map(self.local, s.operands))})"
 
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:
         note = f"  # {s.note}" if s.note else ""

@@ -5,9 +5,13 @@ Functions of values that are rounded to 16 bits, in few instructions; see `idgra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from itertools import product
 from typing import Any
+
+import numpy as np
 
 from idgraph.runtime.cuda.intrinsics_memory import assembled, numba_modules, of_numbers
 
@@ -320,3 +324,91 @@ def _is_near(builder: Any, a: Any) -> Any:
 def _of_one(builder: Any, instruction: str, x: Any) -> Any:
     """An instruction of one float32."""
     return assembled(builder, f"{instruction} $0, $1;", x.type, x)
+
+
+# Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
+_MACHINE = {
+    "add": "add.rn.{0}x2 $0, $1, $2;", "sub": "sub.rn.{0}x2 $0, $1, $2;", "mul": "mul.rn.{0}x2 $0, $1, $2;",
+    "neg": "xor.b32 $0, $1, 0x80008000;", "abs": "and.b32 $0, $1, 0x7fff7fff;",
+}  # fmt: skip
+# bfloat16 of compute capability 8.x has only the fused form: a * b + -0, a * 1 + b and b * -1 + a round once, as these.
+_FUSED = {
+    "add": "{{.reg .b32 c; mov.b32 c, 0x3f803f80; fma.rn.bf16x2 $0, $1, c, $2;}}",
+    "sub": "{{.reg .b32 c; mov.b32 c, 0xbf80bf80; fma.rn.bf16x2 $0, $2, c, $1;}}",
+    "mul": "{{.reg .b32 c; mov.b32 c, 0x80008000; fma.rn.bf16x2 $0, $1, $2, c;}}",
+}
+
+
+def pair_functions(cc: tuple[int, int]) -> dict[str, Any]:
+    """The functions that the printer names, as intrinsics; a word is a uint32."""
+    _, types, _ = numba_modules()
+    word, single = types.uint32, types.float32
+    made: dict[str, Any] = {"pair_where": of_numbers(word, _where, types.boolean, word, word)}
+    for i, k in product((0, 1), repeat=2):  # half of one word beside half of another: one byte permutation
+        order = (0x32 if i else 0x10) | (0x7600 if k else 0x5400)
+        made[f"pair_pick_{'lh'[i]}{'lh'[k]}"] = _machine(f"prmt.b32 $0, $1, $2, 0x{order:x};", 2)
+    for kind in ("bf16", "f16"):
+        texts = {**_MACHINE, **(_FUSED if kind == "bf16" and cc < (9, 0) else {})}
+        for op, text in texts.items():
+            made[f"pair_{op}_{kind}"] = _machine(text.format(kind), 1 if op in ("neg", "abs") else 2)
+        one = f"{{.reg .b16 l, h; cvt.rn.{kind}.f32 l, $1; cvt.rn.{kind}.f32 h, $2; mov.b32 $0, {{l, h}};}}"
+        pack = partial(_pack, text=f"cvt.rn.{kind}x2.f32 $0, $2, $1;" if cc >= (8, 0) else one)
+        made[f"pair_pack_{kind}"] = of_numbers(word, pack, single, single)
+        for name, high in (("low", False), ("high", True)):
+            made[f"{name}_{kind}"] = of_numbers(single, partial(_half, kind=kind, high=high), word)
+    return made
+
+
+def software_bf16(names: dict[str, Any], jit: Callable[[Any], Any]) -> dict[str, Any]:
+    """bfloat16 pairs for devices that know no bfloat16 (before compute capability 8.0), of single elements."""
+    word, low, high = names["bf16_word"], names["low_bf16"], names["high_bf16"]
+
+    def pack(a: Any, b: Any) -> Any:
+        return np.uint32(np.uint32(word(a)) | np.uint32(np.uint32(word(b)) << 16))
+
+    pack = jit(pack)
+
+    def add(a: Any, b: Any) -> Any:
+        return pack(low(a) + low(b), high(a) + high(b))
+
+    def sub(a: Any, b: Any) -> Any:
+        return pack(low(a) - low(b), high(a) - high(b))
+
+    def mul(a: Any, b: Any) -> Any:
+        return pack(low(a) * low(b), high(a) * high(b))
+
+    return {
+        "pair_pack_bf16": pack, "pair_add_bf16": jit(add), "pair_sub_bf16": jit(sub), "pair_mul_bf16": jit(mul),
+    }  # fmt: skip
+
+
+def _machine(text: str, operands: int) -> Any:
+    """An instruction from words to a word."""
+    _, types, ir = numba_modules()
+
+    def build(builder: Any, *words: Any) -> Any:
+        return assembled(builder, text, ir.IntType(32), *words)
+
+    return of_numbers(types.uint32, build, *[types.uint32] * operands)
+
+
+def _pack(builder: Any, low: Any, high: Any, text: str) -> Any:
+    """Two float32 rounded into one word."""
+    return assembled(builder, text, import_module("llvmlite.ir").IntType(32), low, high)
+
+
+def _where(builder: Any, condition: Any, a: Any, b: Any) -> Any:
+    """One of two words, as an instruction: compilers make branches of choices, whose loads wait for the condition."""
+    text = "{.reg .pred p; setp.ne.u32 p, $1, 0; selp.b32 $0, $2, $3, p;}"
+    return assembled(builder, text, a.type, builder.zext(condition, a.type), a, b)
+
+
+def _half(builder: Any, word: Any, kind: str, high: bool) -> Any:
+    """One element of a word as float32."""
+    ir: Any = import_module("llvmlite.ir")
+    sixteen = ir.Constant(word.type, 16)
+    if kind == "bf16":
+        bits = builder.and_(word, ir.Constant(word.type, 0xFFFF0000)) if high else builder.shl(word, sixteen)
+        return builder.bitcast(bits, ir.FloatType())
+    small = builder.trunc(builder.lshr(word, sixteen) if high else word, ir.IntType(16))
+    return assembled(builder, "cvt.f32.f16 $0, $1;", ir.FloatType(), small)

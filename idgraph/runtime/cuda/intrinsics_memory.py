@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from idgraph.codegen.runtime_lib.vector_ops import ADDS, REALIGNED, WIDTHS
+from idgraph.codegen.runtime_lib.vector_ops import ADDS, REALIGNED, REALIGNED_WORDS, WIDTHS, WORDS
 
 
 def vectors(cc: tuple[int, int]) -> dict[str, Any]:
@@ -22,9 +22,15 @@ def vectors(cc: tuple[int, int]) -> dict[str, Any]:
     registers; ``vstoreN(array, at, registers, first)`` writes them. ``at`` is proved aligned. 16-bit words beside
     float32 registers are bfloat16, rounded to the nearest; other types are converted as numba does.
     ``vloadN_where(registers, first, array, at, wanted)`` gives zeros, and touches no memory, where not ``wanted``.
+    ``wloadN``, ``wloadN_where`` and ``wstoreN`` are the same of N words of two elements, from and to words.
     """
-    loads = {f"vload{n}": _vector_load(n) for n in WIDTHS} | {f"vload{n}_where": _vector_load(n, True) for n in WIDTHS}
-    return loads | {f"vstore{n}": _store(n, cc) for n in WIDTHS}
+    made: dict[str, Any] = {}
+    for letter, widths in (("v", WIDTHS), ("w", WORDS)):
+        words = letter == "w"
+        made |= {f"{letter}load{n}": _vector_load(n, words) for n in widths}
+        made |= {f"{letter}load{n}_where": _vector_load(n, words, where=True) for n in widths}
+        made |= {f"{letter}store{n}": _store(n, words, cc) for n in widths}
+    return made
 
 
 def numba_modules() -> tuple[Any, Any, Any]:
@@ -142,11 +148,17 @@ def loaded_where(builder: Any, at: Any, wanted: Any) -> Any:
     return found
 
 
-def _vector_load(width: int, where: bool = False) -> Any:
+def _element(array: Any, words: bool) -> Any:
+    """The type of what is moved: the array's elements, or words of two."""
+    types: Any = import_module("numba.cuda.types")
+    return types.uint32 if words else array.dtype
+
+
+def _vector_load(width: int, words: bool, where: bool = False) -> Any:
     intrinsic, types, _ = numba_modules()
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        element = signature.args[2].dtype
+        element = _element(signature.args[2], words)
         vector, _, packed = _word_layout(element, width)
         at = pointer(context, builder, signature.args[2], args[2], args[3], vector)
         if where:
@@ -156,7 +168,9 @@ def _vector_load(width: int, where: bool = False) -> Any:
             found = builder.load(at)
             found.align = bits_of(element) * width // 8
         count = width // packed
-        unpacked(context, builder, signature, args, [_word(builder, found, n, count) for n in range(count)], width)
+        unpacked(
+            context, builder, signature, args, [_word(builder, found, n, count) for n in range(count)], width, words
+        )
         return context.get_dummy_value()
 
     def load(typingctx: Any, registers: Any, first: Any, array: Any, at: Any) -> Any:
@@ -168,10 +182,12 @@ def _vector_load(width: int, where: bool = False) -> Any:
     return intrinsic(load_where if where else load)
 
 
-def unpacked(context: Any, builder: Any, signature: Any, args: Any, parts: Sequence[Any], width: int) -> None:
+def unpacked(
+    context: Any, builder: Any, signature: Any, args: Any, parts: Sequence[Any], width: int, words: bool
+) -> None:
     """Set the registers of a load from words that hold its elements, one behind the other."""
     ir: Any = import_module("llvmlite.ir")
-    element = signature.args[2].dtype
+    element = _element(signature.args[2], words)
     bits, each = bits_of(element), width // len(parts)
     for n in range(width):
         part = parts[n // each]
@@ -181,11 +197,11 @@ def unpacked(context: Any, builder: Any, signature: Any, args: Any, parts: Seque
         builder.store(decoded(context, builder, part, element, signature.args[0].dtype), to)
 
 
-def _store(width: int, cc: tuple[int, int]) -> Any:
+def _store(width: int, words: bool, cc: tuple[int, int]) -> Any:
     intrinsic, types, ir = numba_modules()
 
     def vstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
-        element, held = array.dtype, registers.dtype
+        element, held = _element(array, words), registers.dtype
         vector, bits, packed = _word_layout(element, width)
         size = bits_of(element)
 
@@ -244,9 +260,10 @@ WORD = 4  # bytes
 
 def realigned() -> dict[str, Any]:
     """``rloadN(registers, first, array, at, last)`` reads N elements from ``at`` on, which need not be aligned, into
-    neighbouring registers. Behind ``last`` a whole vector would leave the array.
+    neighbouring registers; ``rwloadN`` reads N words of two. Behind ``last`` a whole vector would leave the array.
     """
-    return {f"rload{n}": _realigned_load(n) for n in REALIGNED}
+    whole = {f"rload{n}": _realigned_load(n, words=False) for n in REALIGNED}
+    return whole | {f"rwload{n}": _realigned_load(n, words=True) for n in REALIGNED_WORDS}
 
 
 def covering(builder: Any, data: Any, at: Any, width: int, size: int, last: Any, funnel: Funnel) -> list[Any]:
@@ -348,14 +365,15 @@ def _comparison_type(at: Any, last: Any) -> Any:
     return types.uint32 if at == last == types.uint32 else types.uint64
 
 
-def _realigned_load(width: int) -> Any:
+def _realigned_load(width: int, words: bool) -> Any:
     intrinsic, types, _ = numba_modules()
 
     def rload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any, last: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             data = context.make_array(array)(context, builder, args[2]).data
-            parts = covering(builder, data, args[3], width, bits_of(array.dtype) // 8, args[4], _funnel)
-            unpacked(context, builder, signature, args, parts, width)
+            several = 2 * width if words else width
+            parts = covering(builder, data, args[3], several, bits_of(array.dtype) // 8, args[4], _funnel)
+            unpacked(context, builder, signature, args, parts, width, words)
             return context.get_dummy_value()
 
         number = _comparison_type(at, last)

@@ -11,15 +11,17 @@ import numpy as np
 
 from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.codegen.runtime_lib.numba_ops import rebound
-from idgraph.codegen.runtime_lib.vector_ops import plain_vectors
+from idgraph.codegen.runtime_lib.vector_ops import plain_pairs, plain_vectors
 from idgraph.runtime.cuda.intrinsics_math import (
     exclusive,
     extrema,
+    pair_functions,
     quotients,
     rounding,
     short_exp,
     short_forms,
     short_inverse,
+    software_bf16,
 )
 from idgraph.runtime.cuda.intrinsics_memory import additions, native_bf16, realigned, vectors
 from idgraph.runtime.cuda.intrinsics_shuffle import exchanges, shuffles
@@ -81,8 +83,9 @@ def _namespace(cc: tuple[int, int], plainly: bool) -> dict[str, Any]:
         plain: dict[str, Any] = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
         return {
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
-            "bf16_load": _word_value, "shared_alignment": None, "in_stream_order": _nothing,
+            "bf16_load": _word_value, "shared_alignment": None, "in_stream_order": _nothing, "word": object,
             **plain_vectors(simulated_value, simulated_element),
+            **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
             **exchanges(cuda, cuda.jit(device=True), _PAIRS, shuffles=False), **dynamic_types(scalar=False),
         }  # fmt: skip
     libdevice: Any = import_module("numba.cuda.libdevice")
@@ -93,7 +96,8 @@ def _namespace(cc: tuple[int, int], plainly: bool) -> dict[str, Any]:
         "fmod": math.fmod, "power": math.pow, "atan2": math.atan2, "exp": math.exp, "exp2": math.exp2,
         "expm1": math.expm1, "log": math.log, "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt,
         "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "erf": math.erf,
-        "f16_load": np.float32, "f16_word": np.float16, "shared_alignment": 16,
+        "f16_load": np.float32, "f16_word": np.float16, "shared_alignment": 16, "word": np.uint32,
+        "no_pair": np.uint32(0),
     }  # fmt: skip
     bits = {"libdevice": libdevice, "np": np}
     # Inlined where they are used: a device function would ask for a device, and PTX must not need one.
@@ -116,6 +120,7 @@ def _namespace(cc: tuple[int, int], plainly: bool) -> dict[str, Any]:
         **vectors(cc),
         **realigned(),
         **additions(cc, cuda, jit),
+        **pair_functions(cc),
         **rounding(),
         **quotients(),
         **short_exp(),
@@ -127,6 +132,8 @@ def _namespace(cc: tuple[int, int], plainly: bool) -> dict[str, Any]:
     if cc >= (8, 0):
         base.update(native_bf16())
     names = rebound({**base, **extrema(cc)}, jit)
+    if cc < (8, 0):
+        names.update(software_bf16(names, jit))
     pairs = {**{k: jit(f) for k, f in _PAIRS.items()}, "amax": names["maximum"], "amin": names["minimum"]}
     pairs |= {"logsum": names["logaddexp"], "near_logsum": names["near_logaddexp"]}
     return {**names, **exchanges(cuda, jit, pairs, shuffles=True), **shuffles(cc), **dynamic_types(scalar=True)}
