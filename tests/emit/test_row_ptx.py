@@ -28,10 +28,13 @@ WANTED: dict[str, tuple[int, int, int, int]] = {
     "pixel_shuffle": (1, 1, 2, 32),  # two rows of the input interleave in one of the output
     "embedding": (1, 4, 1, 40),  # the index
     "gather": (1, 3, 4, 40),  # four elements from anywhere
+    "channels_last": (1, 8, 0, 64),
 }
+# Instructions at most: those of 16-bit floats come in pairs.
+INSTRUCTIONS = {"rope": 160, "rope_residual": 180, "qkv_rope": 260, "channels_last": 250}
 
 
-OFTEN = ("rotation", "rope", "qkv_rope", "swin", "pixel_shuffle", "embedding", "gather")
+OFTEN = ("rotation", "rope_residual", "qkv_rope", "swin", "pixel_shuffle", "embedding", "gather", "channels_last")
 
 
 @pytest.mark.sampled
@@ -47,6 +50,7 @@ def test_row(key: str, tmp_path: Path) -> None:
     assert sum(x["global16"] for x in facts) == wide
     assert sum(x["global"] - x["global16"] for x in facts) == narrow
     assert not any(x["div64"] or x["div32"] or x["local"] for x in facts)
+    assert sum(x["instructions"] for x in facts) <= INSTRUCTIONS.get(key, 1000)
     for number, ptx in enumerate(compile_ptx(program)):
         assert not re.search(r"\b(mul\.hi|shr|cvt\.\w+)\.s64\b", ptx)  # nothing counts in signed 64 bits
         assert used_registers(ptx, tmp_path / f"{number}.ptx") <= registers
