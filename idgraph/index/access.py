@@ -30,7 +30,7 @@ from idgraph.index.predicate import Predicate, explain_predicate
 from idgraph.index.thread_accesses import AccessPicture, access_picture
 from idgraph.index.vector_width import Contiguity, Width, explain_contiguous
 from idgraph.index.vectorization_advice import Suggestion, VectorWidth, suggestions
-from idgraph.ir import Fusion, TensorExpr
+from idgraph.ir import Fusion, IterDomain, TensorExpr
 
 Part = Literal["coordinates", "allocation", "address"]  # what of an access an interchange text says
 
@@ -70,7 +70,7 @@ class Access(AccessFunction):
         return explain_predicate(self)
 
     @arguments(IndexingError)
-    def contiguous(self, loop: str | int | LoopVariable) -> bool:
+    def contiguous(self, loop: str | int | LoopVariable | IterDomain) -> bool:
         """True when one step of the loop is proved to move the address by one element, wherever the access happens.
 
         >>> import idgraph as ig
@@ -84,7 +84,7 @@ class Access(AccessFunction):
         return explain_contiguous(self, loop).holds
 
     @arguments(IndexingError)
-    def explain_contiguous(self, loop: str | int | LoopVariable) -> Contiguity:
+    def explain_contiguous(self, loop: str | int | LoopVariable | IterDomain) -> Contiguity:
         """`contiguous` with the reason: by what a step moves the address, and a point that shows it.
 
         >>> import idgraph as ig
@@ -98,20 +98,22 @@ class Access(AccessFunction):
         return explain_contiguous(self, loop)
 
     @arguments(IndexingError)
-    def vector_width(self, loop: str | int | LoopVariable) -> int:
+    def vector_width(self, loop: str | int | LoopVariable | IterDomain) -> int:
         """Largest proved number of elements (a power of two, at most 16 bytes) that one aligned access may move.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
         >>> t = f.output(f.input("t", shape=(64,))[32:])
         >>> a = ig.IdModel(f).access(t.definition, f["t"])
-        >>> a.vector_width("i0")
-        4
+        >>> a.vector_width("i0"), a.vector_width(t.loop[-1])
+        (4, 4)
         """
         return Width.along(self, loop).width
 
     @arguments(IndexingError)
-    def explain_vector_width(self, loop: str | int | LoopVariable, wanted: int | None = None) -> VectorWidth:
+    def explain_vector_width(
+        self, loop: str | int | LoopVariable | IterDomain, wanted: int | None = None
+    ) -> VectorWidth:
         """`vector_width` with what stops more (up to ``wanted`` elements, default 16 bytes) and what would allow it.
 
         >>> import idgraph as ig

@@ -26,6 +26,7 @@ from idgraph.arith import (
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_relation import AccessFunction, LoopVariable
 from idgraph.index.allocation import COUNTED
+from idgraph.ir import IterDomain
 from idgraph.ir.argument_resolution import is_int
 
 # Points at which a claim that no rule decides is tried, one by one.
@@ -35,11 +36,12 @@ Asked = Literal["predicate", "step", "start"]
 """The conditions on a run of lanes: agree on the predicate, step by one element, start at a multiple of the width."""
 
 
-def find_loop(access: AccessFunction, loop: str | int | LoopVariable) -> LoopVariable:
-    """The loop meant: itself, its name, or its position (negative: from the innermost)."""
-    loops = access.loops
-    if is_int(loop) and -len(loops) <= loop < len(loops):
-        return loops[loop]
+def find_loop(access: AccessFunction, loop: str | int | LoopVariable | IterDomain) -> LoopVariable:
+    """The loop meant: itself, its name, its position (negative: from the innermost), or a loop axis of the output."""
+    loops, own = access.loops, access.expr.output.loop
+    at = own.index(loop) if isinstance(loop, IterDomain) and loop in own else loop
+    if is_int(at) and -len(loops) <= at < len(loops):
+        return loops[at]
     found = next((x for x in loops if loop is x or loop == x or (isinstance(loop, str) and loop == x.name)), None)
     if found is None:
         names = ", ".join(f"{x.name}" for x in loops)

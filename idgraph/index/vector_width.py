@@ -38,7 +38,7 @@ from idgraph.index.lane_analysis import (
     lanes,
     loaded_anew,
 )
-from idgraph.ir import item_size
+from idgraph.ir import IterDomain, item_size
 from idgraph.ir.argument_resolution import is_int
 from idgraph.ir.device import current_device
 
@@ -104,7 +104,9 @@ class Width:
 
     @classmethod
     @arguments(IndexingError)
-    def along(cls, access: AccessFunction, loop: str | int | LoopVariable, wanted: int | None = None) -> Self:
+    def along(
+        cls, access: AccessFunction, loop: str | int | LoopVariable | IterDomain, wanted: int | None = None
+    ) -> Self:
         """The width of an access along a loop; see `Access.explain_vector_width`.
 
         >>> import idgraph as ig
@@ -291,7 +293,7 @@ class Contiguity(Printed):
     __repr__ = __str__
 
 
-def explain_contiguous(access: AccessFunction, loop: str | int | LoopVariable) -> Contiguity:
+def explain_contiguous(access: AccessFunction, loop: str | int | LoopVariable | IterDomain) -> Contiguity:
     """See `Access.explain_contiguous`."""
     at = find_loop(access, loop)
     whole = address_along(access, at).substitute(bounded_loads(access))
@@ -353,7 +355,7 @@ def loaded_along(access: AccessFunction, at: LoopVariable) -> str:
     return next((n for n, (_, w) in access.loads.items() if n in names and any(at.symbol in x.symbols for x in w)), "")
 
 
-def consecutive(access: AccessFunction, loop: str | int | LoopVariable) -> Expr:
+def consecutive(access: AccessFunction, loop: str | int | LoopVariable | IterDomain) -> Expr:
     """See `VectorWidth.run`."""
     at = find_loop(access, loop)
     if explain_contiguous(access, at):

@@ -33,13 +33,13 @@ def load_cuda() -> Any:
         cuda: Any = import_module("numba.cuda")
     except ImportError as error:
         raise EmitError(
-            "target cuda needs numba-cuda", because=[str(error)], hint="pip install 'numba-cuda[cu13]' cuda-bindings"
+            "target cuda needs numba-cuda", because=[str(error)], hint='pip install ".[cuda]" in a checkout of idgraph'
         ) from None
     if "numba_cuda" not in str(cuda.__file__):
         raise EmitError(
             "numba.cuda is the one that numba ships, which is deprecated and lacks what the kernels use",
             because=[f"it was loaded from {cuda.__file__}"],
-            hint="pip install 'numba-cuda[cu13]'",
+            hint='pip install ".[cuda]" in a checkout of idgraph',
         )
     return cuda
 
