@@ -71,6 +71,15 @@ def test_a_scan_has_the_width_of_the_least_time() -> None:
     assert widths == [4, 8]
 
 
+def test_a_scan_of_wide_numbers_asks_for_few_lines_more() -> None:
+    """Eight int64 of a thread are four accesses, each of parts of all lines: stores of them take longer than memory."""
+    f = ig.Fusion("count")
+    s = f.output(ig.cumsum(f.input("start", (4096, 4096), "int64"), 1))
+    f.output(f.input("x", (4096, 4096)) * ig.cast(s % 2, "float32"))
+    ig.schedule.auto(f, device=H200)
+    assert {int(str(t.loop[-1].extent)) for t in f.outputs} == {4}
+
+
 @pytest.mark.parametrize(("dtype", "columns", "each"), [("float32", 64, 4), ("bfloat16", 64, 8), ("bfloat16", 128, 8)])
 def test_rows_whose_exchange_hides_behind_memory_have_a_vector_a_thread(dtype: str, columns: int, each: int) -> None:
     f = ig.Fusion("rows")
