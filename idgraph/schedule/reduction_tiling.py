@@ -137,19 +137,21 @@ def choose_reduction_tiling(
     if writes and len(space.extents) > space.rows + 1 and not config.threads:
         threads = _even_threads(count, lanes, threads)
     threads = _uncut(space, count, lanes, threads)
-    threads = threads if few or config.threads else _combining_threads(space, columns, rows, count, lanes, threads)
+    single = writes or passes > 2 or config.rows
+    side = 1 if single or config.threads or threads * lanes < count else _several(space, rows, threads)
+    if side > 1 and _from_cache(space, columns, rows, count):
+        threads = min(threads, _line_threads())
+    elif not few and not config.threads:
+        threads = _combining_threads(space, columns, rows, count, lanes, threads)
+        side = 1 if threads * lanes < count else side
     most = config.rows or -(-BLOCK // threads)
     if fit and threads > gpu.warp and count <= gpu.warp * WARP_COLUMNS:
         threads = gpu.warp
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2
     block = _rows_of_block(most, rows)
-    single = writes or passes > 2 or config.rows
-    side = 1 if single or config.threads or threads * lanes < count else _several(space, rows, threads)
     if not single and side == 1 and rows is not None and (shared := _rows_of_one_read(space, rows)) > 1:
         return _of_one_read(lanes, threads, rows, shared)
-    if side > 1 and _from_cache(space, columns, rows, count):
-        threads = min(threads, _line_threads())
     if side > 1:
         block = max(1, BLOCK // threads)
         return ReductionTiling(
@@ -167,8 +169,8 @@ def choose_reduction_tiling(
 def _combining_threads(
     space: ReductionDomain, columns: Iterable[Tensor], rows: int | None, count: int, lanes: int, threads: int
 ) -> int:
-    """Threads of a row of which each would have one vector: fewer, with several vectors each, where what they save of
-    the exchange of partial results shows beside what memory takes.
+    """Threads of a row of which each would have one vector: fewer, with several vectors each, where the exchange of
+    partial results takes longer than memory, behind which a shorter one hides.
 
     Threads of one access fill a sector, and of all rows they are as many as run at once.
     """
@@ -178,16 +180,23 @@ def _combining_threads(
     sums = [t for t in space.labels if reduces(t)]
     wide = {t for t in sums if is_float(t.dtype) and t.definition is not None and t.definition.op in ("sum", "prod")}
     sizes = [item_size("float64" if t in wide else t.dtype) for t in sums]
-    read = [t for t in _stored(space, columns) if product_of([d.extent for d in t.axes]) == rows * count]
-    item = min((item_size(t.dtype) for t in read), default=1)
-    memory = sum(item_size(t.dtype) for t in read) * rows * count / gpu.bandwidth
+    moved = {*_stored(space, columns), *(t for t in columns if t.fusion.is_output(t))}
+    large = [t for t in moved if product_of([d.extent for d in t.axes]) == rows * count]
+    item = min((item_size(t.dtype) for t in large), default=1)
+    memory = sum(item_size(t.dtype) for t in large) * rows * count / gpu.bandwidth
+
+    def exchanged(threads: int) -> float:
+        return sum(gpu.exchange_seconds(rows * threads, threads, n) for n in sizes)
+
+    if exchanged(threads) <= memory:
+        return threads
     times: dict[int, float] = {}
     while (
         threads * lanes * SEVERAL >= count
         and threads * lanes * item >= gpu.sector
         and (not times or rows * threads >= gpu.resident_threads)
     ):
-        times[threads] = hypot(memory, sum(gpu.exchange_seconds(rows * threads, threads, n) for n in sizes))
+        times[threads] = hypot(memory, exchanged(threads))
         threads //= 2
     least = min(times.values(), default=0.0)
     return next((n for n, time in times.items() if time <= least * RESOLUTION), threads)

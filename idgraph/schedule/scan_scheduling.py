@@ -83,7 +83,7 @@ def _cheapest_width(
     t: Tensor, exprs: Sequence[TensorExpr], beside: Sequence[TensorExpr], n: int, width: int, block: int
 ) -> int:
     """Neighbours of one thread, from ``width`` on: the more, the fewer exchanges, but they take registers, and fewer
-    threads keep less of memory busy.
+    threads keep less of memory busy; and each access of several that a thread has asks for parts of as many lines.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -92,8 +92,9 @@ def _cheapest_width(
     8
     """
     made, gpu = {e.output for e in exprs}, current_device()
-    moved = {x for e in exprs for x in e.inputs if x not in made} | {t}
-    memory = sum(map(bytes_of, moved)) / gpu.bandwidth
+    read = {x for e in exprs for x in e.inputs if x not in made}
+    written = {t, *filter(t.fusion.is_output, made)}
+    memory = sum(map(bytes_of, read | written)) / gpu.bandwidth
     scans = [e for e in beside if e in exprs]
     points = prod(int(d.extent) if d.extent.is_const else 0 for d in scans[0].output.axes) if scans else 0
     sizes = [8 if _is_wide([e]) else item_size(e.output.dtype) for e in scans]
@@ -104,7 +105,10 @@ def _cheapest_width(
         values = points // n * -(-n // (width * threads)) * threads
         exchanged = sum(gpu.exchange_seconds(values, threads, size) for size in sizes)
         running = gpu.registers / (BASE_REGISTERS + width * words)  # of a multiprocessor; half of all keep memory busy
-        times[width] = hypot(memory / min(1.0, 2 * running / gpu.threads) if gpu.threads else memory, exchanged)
+        busy = min(1.0, 2 * running / gpu.threads) if gpu.threads else 1.0
+        lines = [sum(bytes_of(x) * -(-width // gpu.lanes(item_size(x.dtype))) for x in xs) for xs in (read, written)]
+        asking = gpu.line_seconds(*(n / gpu.line for n in lines))
+        times[width] = hypot(max(memory / busy, asking), exchanged)
         width *= 2
     least = min(times.values(), default=0.0)
     return next((w for w, time in times.items() if time <= least * RESOLUTION), width)

@@ -69,3 +69,29 @@ def test_a_scan_has_the_width_of_the_least_time() -> None:
         ig.schedule.auto(f, device=replace(H200, exchange_cycles=cycles))
         widths.append(int(str(f.outputs[0].loop[-1].extent)))
     assert widths == [4, 8]
+
+
+def test_a_scan_of_wide_numbers_asks_for_few_lines_more() -> None:
+    """Eight int64 of a thread are four accesses, each of parts of all lines: stores of them take longer than memory."""
+    f = ig.Fusion("count")
+    s = f.output(ig.cumsum(f.input("start", (4096, 4096), "int64"), 1))
+    f.output(f.input("x", (4096, 4096)) * ig.cast(s % 2, "float32"))
+    ig.schedule.auto(f, device=H200)
+    assert {int(str(t.loop[-1].extent)) for t in f.outputs} == {4}
+
+
+@pytest.mark.parametrize(("dtype", "columns", "each"), [("float32", 64, 4), ("bfloat16", 64, 8), ("bfloat16", 128, 8)])
+def test_rows_whose_exchange_hides_behind_memory_have_a_vector_a_thread(dtype: str, columns: int, each: int) -> None:
+    f = ig.Fusion("rows")
+    f.output(ig.cast(ig.softmax(ig.cast(f.input("x", (1 << 19, columns), dtype), "float32"), 1), dtype))
+    assert threads_of_a_row(f) == columns // each
+
+
+def test_rows_read_again_and_again_are_several_of_a_thread() -> None:
+    """Products of all pairs of rows are loaded from a cache, one load of a row for several pairs of it."""
+    f = ig.Fusion("pairs")
+    x = f.input("x", (64, 512, 64))
+    f.output(ig.sum(ig.unsqueeze(x, 2) * ig.unsqueeze(x, 1), 3))
+    launch = scheduled(f).kernels[0].launch
+    pairs = 64 * 512 * 512
+    assert [int(str(e)) for e in (*launch["blockIdx.x"], *launch["threadIdx.x"])] == [pairs * 8 // 128 // 4, 8]
