@@ -310,7 +310,7 @@ class StoreCoverage:
         if len(mates) == 1 and not self.by_value and self._inverted(inside, shape):
             return "proved", "each element is written once, at the point that its address gives", None
         if len(mates) > 1 and self._parted(mates):
-            return "proved", f"{len(mates)} nests write different parts of it, each element once", None
+            return "proved", f"{len(mates)} writes of different parts fill it, each element once", None
         told: Told = ("unknown", "no sizes to try", None)
         for sizes in samples:
             told = self._counted(mates, inside, sizes)
@@ -355,7 +355,7 @@ class StoreCoverage:
             return False
 
     def _parted(self, mates: Sequence[_Mate]) -> bool:
-        """Proved: the nests write different boxes of the widest tensor of this memory, each element of it once."""
+        """Proved: the writes fill different boxes of the widest tensor of this memory, each element of it once."""
         points = [prod((a.extent for a in m.loops), start=as_expr(1)) for m in mates]
         total = simplify(sum(points, start=as_expr(0)))
         tensors = [(self.meaning.tensors.get(m.buffer.tensor), m) for m in mates]
