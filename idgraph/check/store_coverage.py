@@ -310,7 +310,7 @@ class StoreCoverage:
         if len(mates) == 1 and not self.by_value and self._inverted(inside, shape):
             return "proved", "each element is written once, at the point that its address gives", None
         if len(mates) > 1 and self._parted(mates):
-            return "proved", f"{len(mates)} nests write different parts of it, each element once", None
+            return "proved", f"{len(mates)} writes of different parts fill it, each element once", None
         told: Told = ("unknown", "no sizes to try", None)
         for sizes in samples:
             told = self._counted(mates, inside, sizes)
@@ -322,15 +322,30 @@ class StoreCoverage:
         return told
 
     def _mates(self) -> list[_Mate]:
-        """All writes that fill the buffer's memory: the pieces of a cat are written by several nests."""
-        own, buffers = self.buffer, {b.name: b for b in self.program.buffers}
-        others = {b.name for b in buffers.values() if b.home == own.home and b is not own and self._other(b)}
+        """All writes that fill the buffer's memory: the pieces of a cat are written by several nests and calls."""
+        own, calls = self.buffer, set(self.program.order) - {n.name for n in self.program.nests}
+        here = [b for b in self.program.buffers if b.home == own.home]
+        called = [b for b in here if b.after in calls]
+        stored = {w.buffer for n in self.program.nests for w in n.writes} | {b.name for b in called}
+        operands = _moved(self.meaning.tensors[own.tensor])
+        parts = [b for b in here if b is own or not self._other(b)]
+        for x in parts:  # what an update in place is laid over fills a part too
+            if x.over != own.over and x.name in stored:
+                parts += [b for b in here if b not in parts and (b.tensor, b.offset) == (x.over, x.offset)]
+                operands.add(x.over)
+        filling = {b.name: b for b in parts if b.over == own.over}
         return [
-            _Mate(n.loops, simplify(w.index + b.base), w.when, b)
-            for n in self.program.nests for w in n.writes
-            if (b := buffers.get(w.buffer)) is not None
-            and b.home == own.home and b.over == own.over and b.name not in others
+            _Mate(n.loops, simplify(w.index + filling[w.buffer].base), w.when, filling[w.buffer])
+            for n in self.program.nests for w in n.writes if w.buffer in filling
+        ] + [
+            self._filled(b) for b in called if b.name in filling and b.tensor in operands
         ]  # fmt: skip
+
+    def _filled(self, b: BufferLayout) -> _Mate:
+        """What a call writes: all of its buffer."""
+        axes = tuple(Axis(f"c{k}", n) for k, n in enumerate(extents_of(self.meaning.tensors[b.tensor])))
+        at = b.offset + sum((a.symbol * s for a, s in zip(axes, b.strides, strict=True)), start=ZERO)
+        return _Mate(axes, simplify(at), TRUE, b)
 
     def _other(self, b: BufferLayout) -> bool:
         """A later tensor laid over this one, not a part of the same."""
@@ -340,7 +355,7 @@ class StoreCoverage:
             return False
 
     def _parted(self, mates: Sequence[_Mate]) -> bool:
-        """Proved: the nests write different boxes of the widest tensor of this memory, each element of it once."""
+        """Proved: the writes fill different boxes of the widest tensor of this memory, each element of it once."""
         points = [prod((a.extent for a in m.loops), start=as_expr(1)) for m in mates]
         total = simplify(sum(points, start=as_expr(0)))
         tensors = [(self.meaning.tensors.get(m.buffer.tensor), m) for m in mates]
@@ -432,6 +447,17 @@ class StoreCoverage:
         for n, s in zip(shape, self.buffer.strides, strict=True):
             every = (every[:, None] + np.arange(int(n.evaluate(sizes)))[None, :] * int(s.evaluate(sizes))).reshape(-1)
         return every
+
+
+def _moved(t: Tensor) -> set[str]:
+    """The tensors whose elements a tensor has, only moved."""
+    found, left = set[str](), [t]
+    while left:
+        e = left.pop().definition
+        if e is not None and e.op in _MOVES:
+            left += [x for x in e.inputs if x.name not in found]
+            found |= {x.name for x in e.inputs}
+    return found
 
 
 def _write_points(m: _Mate, sizes: Mapping[str, int]) -> list[dict[str, int]]:

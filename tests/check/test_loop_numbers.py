@@ -138,7 +138,15 @@ INDICES: dict[str, tuple[Callable[..., Any], Args, Callable[[Any], None]]] = {
 }  # fmt: skip
 
 
+def updated_part(x: Any) -> Any:
+    return torch.cat([x.index_put((torch.tensor([0, 1, 0]),), torch.ones(()), accumulate=True), x])
+
+
 WRONG: dict[str, tuple[Callable[..., Any], Args, Callable[[Any], None]]] = {
+    "an update of a cat's part": (updated_part, (rand(3, 4),), calls("constant", lambda a: (a[0], 1.5 * a[1], a[2]))),
+    "a cat's part that is stored again": (
+        updated_part, (rand(3, 4),), calls("store", lambda a: (*a[:4], None) if len(a) > 4 else a),
+    ),
     "a constant": (lambda x: x * 1.5, (rand(4, 6),), calls("constant", lambda a: (a[0], 1.51, a[2]))),
     "a small constant": (
         lambda x: F.layer_norm(x, (6,)), (rand(4, 6),),
@@ -199,6 +207,7 @@ def twice(x: Any, i: Any, v: Any) -> Any:
 
 RIGHT: dict[str, tuple[Callable[..., Any], Args]] = {
     "parts of a cat": (lambda x: torch.cat([x * k for k in range(6)], 0) + 1, (rand(3, 8),)),
+    "an update of a cat's part": (updated_part, (rand(3, 4),)),
     "a list": (lambda x, y: torch._foreach_add([x, y], [y, x]), (rand(3, 5), rand(3, 5))),
     "an expanded argument": (lambda x: x.expand(3, 4) * 2, (rand(1, 4),)),
     "integers that wrap": (lambda u: u * 2 - 1, (torch.arange(255).to(torch.uint8),)),
