@@ -32,7 +32,6 @@ from idgraph.runtime.cpu.vector_abi import IDLE, inline_vector_variants
 from idgraph.runtime.executable import Executable, cache_of, kernel_key
 from idgraph.runtime.interrupts import run_uninterruptible, signal_safe
 from idgraph.runtime.kernel_cache import KernelCache
-from idgraph.runtime.typing_once import typing_once
 
 ROW = 128  # elements of a row that C's memcpy copies faster than a loop with its ends
 FEW = 4  # instructions on an element that memory is slower than
@@ -220,8 +219,7 @@ def compile_library(body: CompileKey, title: str) -> tuple[str, Any]:
         pipeline_class=compiler(body.streams, body.short),
     )  # fmt: skip
     dispatcher: Any = jit(function)
-    context: Any = import_module("numba.core.registry").cpu_target.typing_context
-    with signal_safe(), typing_once(context, None, ("cpu", body.rows, body.streams, body.short)):
+    with signal_safe():
         dispatcher.compile(signature)
     made = dispatcher.overloads[signature]
     return str(made.fndesc.llvm_func_name), made.library

@@ -23,7 +23,6 @@ from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
 from idgraph.runtime.executable import Executable, cache_of, kernel_key
 from idgraph.runtime.interrupts import run_uninterruptible, signal_safe
 from idgraph.runtime.source_function import function_of
-from idgraph.runtime.typing_once import typing_once
 
 
 def kernel_functions(program: Executable, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:
@@ -122,14 +121,8 @@ def ptx_of(function: Callable[..., Any], given: Sequence[npt.NDArray[Any] | int]
 
     types = tuple(int64 if isinstance(a, int) else array(a) for a in given)
 
-    def text() -> str:
-        context: Any = import_module("numba.cuda.descriptor").cuda_target.typing_context
-        inliner: Any = import_module("numba.cuda.core.inline_closurecall").InlineWorker
-        with import_module("numba.cuda.core.compiler_lock").global_compiler_lock, typing_once(context, inliner, cc):
-            return str(load_cuda().compile_ptx(function, types, cc=cc)[0])
-
     with signal_safe():
-        return explicit_negations(run_uninterruptible(text), cc)
+        return explicit_negations(run_uninterruptible(lambda: load_cuda().compile_ptx(function, types, cc=cc)[0]), cc)
 
 
 _EXTREMUM = re.compile(r"\b(?:max|min)\.s(?:16|32)\b")
