@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import lcm, prod
+from math import inf, lcm, prod
 
 from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.allocation import strides
@@ -105,10 +105,15 @@ def read_order(e: TensorExpr, known: Orders | None = None) -> tuple[IterDomain, 
     p, root = e.inputs[0], [d for d in e.output.root if not d.is_broadcast]
     found: dict[tuple[IterDomain, ...], int] = {}
     at = {d: r.domain for d, r in zip(p.axes, e.reads[0], strict=True) if isinstance(r, Mapped)}
-    # What no reduced axis moves is read once. Of equal ones the order of the largest source counts: an index is small
-    # beside the rows that it names.
-    moving = [o for o in _orders(p, (), known) if any(at[d].kind == "reduction" for d in o.axes if d in at)]
-    offers = sorted(moving, key=lambda o: -bytes_of(o.source))
+    # A reduction reads once what none of its reduced axes moves, which is little beside a larger source that they move.
+    # Of equal ones the order of the largest source counts: an index is small beside the rows that it names.
+    reduced = {d for d, own in at.items() if own.kind == "reduction"}
+    every = _orders(p, (), known)
+    least = max((bytes_of(o.source) for o in every if not reduced.isdisjoint(o.axes)), default=inf if reduced else 0)
+    offers = sorted(
+        (o for o in every if bytes_of(o.source) >= least or not reduced.isdisjoint(o.axes)),
+        key=lambda o: -bytes_of(o.source),
+    )
     for o in offers:
         axes = _filled(o.axes, [d for d in p.axes if not d.is_broadcast])
         if not axes:
