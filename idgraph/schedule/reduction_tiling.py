@@ -145,25 +145,26 @@ def choose_reduction_tiling(
         threads = _combining_threads(space, columns, rows, count, lanes, threads)
         side = 1 if threads * lanes < count else side
     most = config.rows or -(-BLOCK // threads)
-    if fit and threads > gpu.warp and count <= gpu.warp * WARP_COLUMNS:
-        threads = gpu.warp
+    threads = gpu.warp if fit and threads > gpu.warp and count <= gpu.warp * WARP_COLUMNS else threads
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2
-    block = _rows_of_block(most, rows)
     if not single and side == 1 and rows is not None and (shared := _rows_of_one_read(space, rows)) > 1:
         return _of_one_read(lanes, threads, rows, shared)
     if side > 1:
-        block = max(1, BLOCK // threads)
-        return ReductionTiling(
-            lanes, threads, block, across=False, why="short rows: several a thread, in flight together", side=side
-        )
-    why = (
+        why, block = "short rows: several a thread, in flight together", max(1, BLOCK // threads)
+        return ReductionTiling(lanes, threads, block, across=False, why=why, side=side)
+    block = _rows_of_block(most, rows)
+    why = _reason(config, few, block)
+    return ReductionTiling(lanes, threads, max(1, min(block, gpu.block_threads // threads)), across=False, why=why)
+
+
+def _reason(config: KernelConfig, few: bool, block: int) -> str:
+    return (
         "as chosen" if config.threads or config.rows
         else f"fewer rows than {few_rows()}" if few
         else "short rows share a block" if block > 1
         else "rows enough for all processors"
     )  # fmt: skip
-    return ReductionTiling(lanes, threads, max(1, min(block, gpu.block_threads // threads)), across=False, why=why)
 
 
 def _combining_threads(

@@ -119,7 +119,13 @@ def scalar_kernel(kernel: Kernel, plan: KernelModule, target: Target, checked: b
     if target.threads:
         head.append("    in_stream_order()")
     most = PYTHON_BLOCKS - target.threads  # the exchange of several values is a loop too
-    printer.block(limit_nesting(kernel.body, most, target.threads), 1, outermost=True)
+    body = limit_nesting(kernel.body, most, target.threads)
+    if body != tuple(kernel.body) and target.cores and runs_parallel(kernel):
+        raise EmitError(
+            f"{kernel.name}: more than {most} loops lie within each other, of which cores share one out",
+            hint="merge axes of the tensor, or emit for the target numpy",
+        )
+    printer.block(body, 1, outermost=True)
     head += [
         f"    {EXCHANGE}{kind} = cuda.shared.array({n}, np.{_KINDS[kind]})" for kind, n in printer.exchanged.items()
     ]
