@@ -342,7 +342,7 @@ class StoreCoverage:
         ]  # fmt: skip
 
     def _filled(self, b: BufferLayout) -> _Mate:
-        """What a call writes: all of its buffer."""
+        """All of a buffer, which a call writes."""
         axes = tuple(Axis(f"c{k}", n) for k, n in enumerate(extents_of(self.meaning.tensors[b.tensor])))
         at = b.offset + sum((a.symbol * s for a, s in zip(axes, b.strides, strict=True)), start=ZERO)
         return _Mate(axes, simplify(at), TRUE, b)
