@@ -16,7 +16,7 @@ from typing import Any, cast
 from idgraph.arith import as_expr
 from idgraph.check import inductor_graph_passes as graphs
 from idgraph.check.loop_inputs import EXACT, Draw, LoopInputs, copied_input, flattened
-from idgraph.check.loop_points import LoopFormula, LoopPoints, NotRun, Outside, converted
+from idgraph.check.loop_points import UNDEFINED, LoopFormula, LoopPoints, NotRun, Outside, converted
 from idgraph.check.program import BufferLayout
 from idgraph.check.report import CheckRow, Difference
 from idgraph.check.semantics import reason
@@ -43,20 +43,24 @@ class LoopNode:
 class OtherRounding:
     """Rounding as another order of the same operations may leave it: each number is off by about as much as its type
     rounds. Of 16 bits a number need not be rounded at all, to infinity or to 0 above all: none is where ``seed`` is
-    even, and half of them where it is odd. Of seed 0 no number is off.
+    even, and half of them where it is odd. Of seed 0 no number is off. ``turn``: the numbers are the graph's own, but
+    for the integers that floats out of range are made: each is another one at each turn.
     """
 
-    def __init__(self, torch: Any, seed: int) -> None:
-        self.torch, self.maker = torch, torch.Generator().manual_seed(seed)
+    def __init__(self, torch: Any, seed: int, turn: int | None = None) -> None:
+        self.torch, self.maker, self.turn = torch, torch.Generator().manual_seed(seed), turn
         self.size, self.share = 2.0 if seed else 0.0, 0.5 * (seed % 2)
 
     def wide(self, x: Any) -> Any:
         """A number or a type of 16 bits as one of 32."""
         torch = self.torch
-        narrow = (torch.float16, torch.bfloat16)
+        narrow = (torch.float16, torch.bfloat16) if self.turn is None else ()
         if isinstance(x, torch.Tensor):
             return x.float() if x.dtype in narrow else x
         return torch.float32 if x in narrow else x
+
+    def converted(self, x: Any, dtype: Any) -> Any:
+        return converted(self.torch, x, dtype, self.maker, self.turn or 0)
 
     def off(self, x: Any, meant: Any) -> Any:
         torch = self.torch
@@ -142,8 +146,10 @@ class LoopNumbers:
         return [r for r in found if r.node in own]
 
     def rounded_otherwise(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
-        """Values of the nodes as other roundings of all that is computed may leave them."""
-        return [self._values(inputs, OtherRounding(self.torch, k)) for k in range(ROUNDINGS)]
+        """Values of the nodes as other roundings, or other integers of floats out of range, may leave them."""
+        others = [OtherRounding(self.torch, k) for k in range(ROUNDINGS)]
+        others += [OtherRounding(self.torch, 0, k) for k in range(UNDEFINED)]
+        return [self._values(inputs, other) for other in others]
 
     def _values(self, inputs: Sequence[Any], other: OtherRounding | None = None) -> dict[str, Any]:
         """Values of the nodes of the graph by name, as they are then."""
@@ -162,10 +168,10 @@ class LoopNumbers:
                     return called(target, args, kwargs)
                 args, kwargs = torch.utils._pytree.tree_map(other.wide, (args, kwargs))
                 if name in ("copy", "copy_"):
-                    args = (args[0], converted(torch, args[1], args[0].dtype, other.maker), *args[2:])
+                    args = (args[0], other.converted(args[1], args[0].dtype), *args[2:])
                 out = called(target, args, kwargs)
                 if name in ("_to_copy", "convert_element_type"):
-                    return other.cut(converted(torch, args[0], out.dtype, other.maker), _type_of(self.node, out))
+                    return other.cut(other.converted(args[0], out.dtype), _type_of(self.node, out))
                 several = isinstance(out, tuple | list)  # a mean with its variance
                 plain = schema is None or schema.is_mutable or name in EXACT
                 if plain or not (several or (isinstance(out, torch.Tensor) and out.is_floating_point())):

@@ -344,8 +344,13 @@ class LoopPoints(NoEffects):
         return computed
 
 
-def converted(torch: Any, x: Any, dtype: Any, noise: Any) -> Any:
-    """``x`` of another type; a float that an integer type has not may be any integer there."""
+UNDEFINED = 16  # integers of which a float out of range may be any
+
+
+def converted(torch: Any, x: Any, dtype: Any, noise: Any, turn: int = 0) -> Any:
+    """``x`` of another type; a float that an integer type has not may be any integer there: another one at each of
+    `UNDEFINED` turns of the same noise.
+    """
     made = x.to(dtype)
     if not x.is_floating_point() or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         return made
@@ -353,8 +358,9 @@ def converted(torch: Any, x: Any, dtype: Any, noise: Any) -> Any:
     inside = (whole >= info.min) & (whole < float(info.max) + 1)
     if bool(inside.all()):
         return made
-    some = torch.tensor([info.min, info.max, *range(14)], dtype=dtype)
-    return torch.where(inside, made, some[torch.randint(0, len(some), made.shape, generator=noise)])
+    some = torch.tensor([info.min, info.max, *range(UNDEFINED - 2)], dtype=dtype)
+    drawn = torch.randint(0, UNDEFINED, made.shape, generator=noise)
+    return torch.where(inside, made, some[(drawn + turn) % UNDEFINED])
 
 
 def _truncated(a: Any, b: Any) -> Any:

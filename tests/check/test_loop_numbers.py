@@ -201,6 +201,27 @@ def test_a_float_that_an_integer_type_has_not_is_any_integer_there() -> None:
     assert one[2::3].tolist() == other[2::3].tolist() == [-2] * 20
 
 
+def test_each_integer_that_a_float_may_be_is_tried() -> None:
+    """Turns of one noise: of each float out of range every integer once, so that no element is left to chance."""
+    x = torch.tensor([3e9, math.inf, -2.5]).repeat(20)
+    turns = [
+        loop_points.converted(torch, x, torch.int32, torch.Generator().manual_seed(0), k)
+        for k in range(loop_points.UNDEFINED)
+    ]
+    numbers = torch.stack(turns).sort(0).values
+    assert bool((numbers[:, 0::3] == numbers[:, :1]).all()) and bool((numbers[:, 1::3] == numbers[:, :1]).all())
+    assert bool((numbers[1:, 0] > numbers[:-1, 0]).all()) and bool((numbers[:, 2::3] == -2).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("n", range(1, 5))
+def test_what_is_made_of_a_float_out_of_range_is_left_open(dtype: Any, n: int) -> None:
+    """A sum with it, and the element that it points to, may be any."""
+    x = (rand(n + 1, 6) * 3).to(dtype)
+    for fn in (lambda x: (x * 3).to(torch.int16) + x, lambda x: x.scatter_add(0, x.long().abs() % x.shape[0], x)):
+        assert not ig.check.inductor(fn, (x,)).refuted
+
+
 def twice(x: Any, i: Any, v: Any) -> Any:
     return x.scatter_reduce(0, i, v, "sum", include_self=False)
 
