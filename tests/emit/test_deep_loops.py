@@ -52,7 +52,7 @@ def test_every_case_in_two_loops(name: str, target: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(scalar, "PYTHON_BLOCKS", 2)
     try:
         found = outcome(name, target)
-    except EmitError as error:  # heads and tails of vectors: how many steps they have is known in the loop around them
+    except EmitError as error:  # variables with types, set between loops; steps that the loop around them decides
         if target != "cpu" or "loops lie within each other" not in str(error):
             raise
         return

@@ -120,10 +120,11 @@ def scalar_kernel(kernel: Kernel, plan: KernelModule, target: Target, checked: b
         head.append("    in_stream_order()")
     most = PYTHON_BLOCKS - target.threads  # the exchange of several values is a loop too
     body = limit_nesting(kernel.body, most, target.threads)
-    if body != tuple(kernel.body) and target.cores and runs_parallel(kernel):
+    if target.typed and body != tuple(kernel.body) and _conditions(body) > _conditions(tuple(kernel.body)):
+        # A typed variable has its default in front of the statement that may set it: each step would set it again.
         raise EmitError(
-            f"{kernel.name}: more than {most} loops lie within each other, of which cores share one out",
-            hint="merge axes of the tensor, or emit for the target numpy",
+            f"{kernel.name}: more than {most} loops lie within each other, with statements between them",
+            hint="merge axes of the tensor, or emit for the target python",
         )
     printer.block(body, 1, outermost=True)
     head += [
@@ -143,6 +144,10 @@ def runs_parallel(kernel: Kernel) -> bool:
 def site_numbers(kernel: Kernel) -> list[BoundsCheck]:
     """The checks of a kernel in the order of their numbers."""
     return [s for s in walk(kernel.body) if isinstance(s, BoundsCheck)]
+
+
+def _conditions(body: tuple[Stmt, ...]) -> int:
+    return sum(isinstance(s, If) for s in walk(body))
 
 
 @dataclass(slots=True)
