@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from idgraph.check.dtensor_form import DTensorReport, DTensorRow
+from idgraph.check.dtensor_form import DTensorDevice, DTensorReport, DTensorRow
 from idgraph.check.program import CheckError
 from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.errors import arguments, suggesting
@@ -220,6 +220,7 @@ def dtensor(
     *,
     mesh: object,
     placements: Mapping[str, Sequence[object]],
+    device: DTensorDevice = "cuda",
     name: str | None = None,
 ) -> DTensorReport:
     """Judge each operation of ``fn(*args)`` on DTensors: "local", "communication", "wrong" or "unknown".
@@ -228,10 +229,11 @@ def dtensor(
     torch's own, "S(1)", "R" or "P(sum)"; tensors that it does not name are replicated. DTensor runs on simulated
     devices, in this process. What each device has is compared with the elements that the placement of the result says,
     of the same operation without devices; floating inputs of equal numbers get others, and a partial one is in random
-    parts. A write is "wrong" too where another tensor of the same memory does not see it. An operation that DTensor
-    refuses is "local" where a placement of its result (shards and replicas) needs no communication; the function goes
-    on with replicated operands. Raises `CheckError` where torch is missing, the process has a process group, or ``fn``
-    cannot be run at all.
+    parts. A write is "wrong" too where another tensor of the same memory does not see it; a random operation, where two
+    elements have one random number, or one has two: ``device`` ("cuda" or "cpu") says whose generators draw, all with
+    one seed. An operation that DTensor refuses is "local" where a placement of its result (shards and replicas) needs
+    no communication; the function goes on with replicated operands. Raises `CheckError` where torch is missing, the
+    process has a process group, or ``fn`` cannot be run at all.
 
     >>> import torch
     >>> import idgraph as ig
@@ -244,7 +246,7 @@ def dtensor(
     """
     from idgraph.check.dtensor_modes import check_dtensor  # noqa: PLC0415 - loads torch behind it
 
-    return check_dtensor(fn, args, mesh, placements, name)
+    return check_dtensor(fn, args, mesh, placements, device, name)
 
 
 __getattr__ = suggesting(__name__)

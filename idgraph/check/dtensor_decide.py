@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.check.dtensor_form import DeviceElement, DTensorRow
+from idgraph.check.dtensor_random import Generators
 from idgraph.check.dtensor_simulation import (
     Table,
     assembled,
@@ -130,6 +131,7 @@ class Traced:
 
     mesh: Mesh
     device_mesh: Any
+    generators: Generators
     rows: list[DTensorRow] = field(default_factory=list[DTensorRow])
     sent: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
 
@@ -226,6 +228,15 @@ class Operand:
             )
         return Operand(shape, placed, by_rank(value, trace.mesh.size), elements(shape, placed, trace.mesh))
 
+    def wrong_size(self) -> DeviceElement | None:
+        """The first device whose part has another shape than the placements say."""
+        for rank, (local, ids) in enumerate(zip(self.locals, self.ids, strict=True)):
+            if local.shape != ids.shape:
+                first = int(ids.ravel()[0]) if ids.size else 0
+                at = _unraveled(first, self.shape) if np.prod(self.shape) else ()
+                return DeviceElement(rank, at, float(ids.size), float(local.size), sizes=True)
+        return None
+
     def assemble(self, mesh: Mesh) -> npt.NDArray[Any]:
         """All of it."""
         return assembled(self.locals, self.ids, self.shape, self.placements, mesh)
@@ -238,9 +249,7 @@ def differences(result: Operand, expected: npt.NDArray[Any], mesh: Mesh) -> Devi
     flat = expected.ravel()
     for rank, (local, ids) in enumerate(zip(locals_, result.ids, strict=True)):
         if local.shape != ids.shape:
-            first = int(ids.ravel()[0]) if ids.size else 0
-            at = tuple(int(x) for x in np.unravel_index(first, result.shape)) if expected.size else ()
-            return DeviceElement(rank, at, float(ids.size), float(local.size), sizes=True)
+            return result.wrong_size()
         meant = flat[ids.ravel()]
         same = _equal_values(local.ravel(), meant)
         if not same.all():

@@ -14,6 +14,10 @@ DTensorVerdict = Literal["local", "communication", "wrong", "unknown"]
 DTENSOR_VERDICTS: tuple[DTensorVerdict, ...] = ("local", "communication", "wrong", "unknown")
 
 
+DTensorDevice = Literal["cuda", "cpu"]
+DTENSOR_DEVICES: tuple[DTensorDevice, ...] = ("cuda", "cpu")
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceElement:
     """An element of an operation's result, on one device.
@@ -22,7 +26,9 @@ class DeviceElement:
     gives there without devices, ``found`` what ``rank`` has at the address where the placement says that the element
     is; ``is_of`` are the coordinates of the element that has that value, where only one does; with ``sizes`` the part
     has another shape, and both are numbers of elements. Of one that needs communication ``reads`` are the coordinates
-    of what it is made of, in operand ``operand``, which ``owners`` hold.
+    of what it is made of, in operand ``operand``, which ``owners`` hold. Of a random one ``drawn`` says which random
+    number it should not have: that of the element ``is_of`` of a device of ``owners`` ("element"), another one than a
+    device of ``owners`` has for it ("replica"), or one of an earlier operation ("before").
     """
 
     rank: int
@@ -34,9 +40,20 @@ class DeviceElement:
     reads: tuple[int, ...] | None = None
     owners: tuple[int, ...] = ()
     sizes: bool = False
+    drawn: Literal["element", "replica", "before"] | None = None
 
     def __str__(self) -> str:
         at = list(self.element)
+        match self.drawn:
+            case "element":
+                other = f"rank {self.owners[0]} for element {list(self.is_of or ())}"
+                return f"rank {self.rank} draws the random number for element {at} that {other} draws"
+            case "replica":
+                return f"ranks {self.owners[0]} and {self.rank} draw different random numbers for element {at}"
+            case "before":
+                return f"rank {self.rank} draws a random number for element {at} that an operation before drew"
+            case None:
+                pass
         if self.sizes:
             return f"rank {self.rank} has {self.found:g} elements, where the placement says {self.expected:g}"
         if self.reads is not None:
@@ -51,9 +68,10 @@ class DTensorRow:
     """One operation on DTensors.
 
     "local": no device reads what it does not hold, seen at every element; "communication": it moves elements, or
-    cannot do without; "wrong": the result is not that of the operation without devices; "unknown": it is random, or
-    was not decided. ``collective`` names what DTensor did, ``bytes`` what one device receives for it. ``inputs`` and
-    ``output`` are placements as DTensor has them; ``refused``: the first line of DTensor's error, if it raised one.
+    cannot do without; "wrong": the result is not that of the operation without devices, or its random numbers are
+    those of other elements; "unknown": it was not decided. ``collective`` names what DTensor did, ``bytes`` what one
+    device receives for it. ``inputs`` and ``output`` are placements as DTensor has them; ``refused``: the first line of
+    DTensor's error, if it raised one.
     """
 
     operation: str

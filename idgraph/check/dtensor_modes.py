@@ -26,7 +26,8 @@ from idgraph.check.dtensor_decide import (
     without_communication,
     written_tensors,
 )
-from idgraph.check.dtensor_form import DeviceElement, DTensorReport, DTensorRow
+from idgraph.check.dtensor_form import DTENSOR_DEVICES, DeviceElement, DTensorDevice, DTensorReport, DTensorRow
+from idgraph.check.dtensor_random import Generators
 from idgraph.check.dtensor_simulation import (
     devices,
     elements,
@@ -53,12 +54,17 @@ def check_dtensor(
     args: Sequence[object],
     mesh: object,
     placements: Mapping[str, Sequence[object]],
+    device: DTensorDevice,
     name: str | None,
 ) -> DTensorReport:
     """See `idgraph.check.dtensor`."""
     grid = mesh_from(mesh)
     title = name or getattr(fn, "__name__", type(fn).__name__)
     names = argument_names(fn, args)
+    if device not in DTENSOR_DEVICES:
+        raise CheckError(
+            f"check.dtensor: {short_repr(device)} is no kind of devices", hint='device="cuda", or device="cpu"'
+        )
     unknown = [n for n in placements if n not in names and n not in parameters_of(fn)]
     if unknown:
         raise CheckError(
@@ -66,7 +72,7 @@ def check_dtensor(
             hint=f"it takes {', '.join(names)}",
         )
     with devices(grid) as device_mesh:
-        trace = Traced(grid, device_mesh)
+        trace = Traced(grid, device_mesh, Generators(grid, device == "cuda"))
         try:
             run_traced(fn, names, args, placements, trace)
         except IdGraphError:
@@ -267,13 +273,13 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced, shared: S
     if odd is not None:
         row = replace(head, verdict="unknown", because=f"what {odd} adds up is not known here")
     elif random:
-        row = replace(head, verdict="unknown", because="its values are random")
+        row = _random_row(head, func, flat[spread[0]], results, trace)
     else:
         row = _compared_row(head, results, _tensor_leaves(alone(wholes)), trace)
-    if row.verdict == "local":
+    if row.verdict == "local" and not random:
         shared.run(func, flat, spec, wholes, made)
         row = _row_of_writes(row, shared, written, trace)
-    if written and row.verdict in ("unknown", "wrong"):
+    if written and (random or row.verdict in ("unknown", "wrong")):
         shared.forget()
     if row.verdict == "local" and kind is not None:
         row = replace(row, verdict="communication", because="")
@@ -290,6 +296,32 @@ def _compared_row(head: DTensorRow, results: Sequence[Any], expected: Sequence[A
             because = f"the result is placed {placed}, and its elements are others"
             return replace(head, verdict="wrong", output=placed, witness=found, because=because)
     return head
+
+
+def _random_row(head: DTensorRow, func: Any, first: Any, results: Sequence[Any], trace: Traced) -> DTensorRow:
+    """The row of an operation that draws random numbers: each element has its own, on whichever devices it is."""
+    rule = trace.generators.rule(func)
+    have = [Operand.of(x, trace) for x in results]
+    sizes = next((wrong for x in have if (wrong := x.wrong_size()) is not None), None)
+    if sizes is not None:
+        return replace(head, verdict="wrong", witness=sizes, because="the placement of the result has other parts")
+    for x, t in zip(have, results, strict=True):
+        _give_replicas_one_value(x, t, trace)
+    found = trace.generators.draw(func, first._spec, have[0].shape, have[0].ids)
+    if found is not None:
+        return replace(head, verdict="wrong", witness=found, because=rule)
+    return replace(head, because=f"{rule}: each element has a random number of its own")
+
+
+def _give_replicas_one_value(x: Operand, value: Any, trace: Traced) -> None:
+    """The generators of the simulation are those of a CPU: where the devices' are other ones, replicas agree."""
+    import torch
+
+    whole = x.assemble(trace.mesh).ravel()
+    with without_modes(), torch.no_grad():
+        for rank, ids in enumerate(x.ids):
+            local = value._local_tensor._local_tensors[rank]
+            local.copy_(cast("Any", torch).from_numpy(whole[ids]).to(local.dtype))
 
 
 def _row_of_writes(head: DTensorRow, shared: SharedMemory, written: Sequence[Any], trace: Traced) -> DTensorRow:
@@ -405,7 +437,8 @@ def _refused_row(
     if reads is not None:
         placed, lacking = without_communication(operands[0], reads, trace.mesh)
     elif random or any(p.is_partial() for x in operands for p in x.placements):
-        return replace(head, because=f"DTensor refuses it ({refused}); it does more than move elements")
+        does = "draws random numbers" if random else "does more than move elements"
+        return replace(head, because=f"DTensor refuses it ({refused}); it {does}")
     else:
         placed, lacking = _placement_of_results(operands, alone, wholes, whole, trace.mesh)
     if placed is not None:

@@ -151,11 +151,12 @@ def test_operations_that_dtensor_has_no_rule_for_are_judged(name: str) -> None:
 
 
 def test_random_numbers_that_dtensor_refuses_are_unknown() -> None:
-    def rows(x: torch.Tensor) -> torch.Tensor:
-        return torch.multinomial(x, 2)
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        return x.clone().bernoulli_(0.5)
 
-    r = ig.check.dtensor(rows, (torch.rand(5, 4),), mesh=X2, placements={"x": ["S(0)"]})
-    assert [row.verdict for row in r.rows] == ["unknown"]
+    r = ig.check.dtensor(filled, (torch.rand(5, 4),), mesh=X2, placements={"x": ["P(sum)"]})
+    assert [(row.operation, row.verdict) for row in r.rows] == [("clone", "local"), ("bernoulli_", "unknown")]
+    assert "refuses" in r.rows[1].because and "random numbers" in r.rows[1].because
 
 
 def test_an_error_inside_loss_parallel_is_forgotten() -> None:
@@ -189,7 +190,7 @@ def test_elements_that_nothing_wrote_are_not_wrong(placed: str) -> None:
     r = ig.check.dtensor(around, (torch.rand(2, 3, 6),), mesh=X2, placements={"x": [placed]})
     assert not r.wrong and {row.verdict for row in r.rows} == {"local", "communication"}
     r = ig.check.dtensor(dropped, (torch.rand(2, 3, 6),), mesh=X2, placements={"x": [placed]})
-    assert [row.operation for row in r.rows if row.verdict != "local"] == ["bernoulli_"]
+    assert {row.verdict for row in r.rows} == {"local"}
     assert not torch.are_deterministic_algorithms_enabled()
 
 
