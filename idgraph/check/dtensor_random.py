@@ -67,7 +67,7 @@ class Generators:
             mine, numbers = part.ravel(), start + np.arange(part.size)
             others = np.flatnonzero((owner[mine] >= 0) & (whole[mine] != numbers))
             if len(others):
-                return _element(shape, rank, int(mine[others[0]]), int(mine[others[0]]), owner)
+                return _witness_of(shape, rank, int(mine[others[0]]), int(mine[others[0]]), owner)
             whole[mine], owner[mine] = numbers, rank
         order = np.argsort(whole, kind="stable")
         twins = order[np.flatnonzero(np.diff(whole[order]) == 0)]
@@ -76,11 +76,11 @@ class Generators:
         if len(twins):
             first = int(twins[0])
             again = int(np.flatnonzero(whole == whole[first])[1])
-            return _element(shape, int(owner[again]), again, first, owner)
-        return _element(shape, int(owner[known[0]]), int(known[0]), None, owner) if len(known) else None
+            return _witness_of(shape, int(owner[again]), again, first, owner)
+        return _witness_of(shape, int(owner[known[0]]), int(known[0]), None, owner) if len(known) else None
 
 
-def _element(shape: Sequence[int], rank: int, element: int, other: int | None, owner: Table) -> DeviceElement:
+def _witness_of(shape: Sequence[int], rank: int, element: int, other: int | None, owner: Table) -> DeviceElement:
     at = tuple(int(x) for x in np.unravel_index(element, tuple(shape)))
     if other is None:
         return DeviceElement(rank, at, drawn="before")

@@ -17,9 +17,10 @@ from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_float
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion
 from idgraph.ir.mesh import MeshError, Reduction
-from idgraph.ir.op_table import apply
+from idgraph.ir.op_table import ROWS, apply
 from idgraph.ir.ops_view import full, pad
 from idgraph.ir.ops_view import slice as part_of_axis
+from idgraph.ir.ragged_axes import COVERS
 from idgraph.runtime import Target
 from idgraph.runtime.fusion_call import scheduled
 from idgraph.shard.locality import REDUCES, Locality, LocalityDecision, mesh_of_fusion
@@ -27,6 +28,7 @@ from idgraph.shard.moves import traffic
 from idgraph.shard.propagation import Placements, propagate
 from idgraph.shard.reads import OperandRead, reads_of
 from idgraph.shard.regions import DevicePart, Region, Span, agrees, boxed, local_region, part_of
+from idgraph.shard.rows import LocalRows, check_rows, stored
 from idgraph.shard.steps import DeviceSteps, Exchange, Kernels
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ class _Segment:
 
     fusions: list[Fusion]
     tensors: list[dict[str, Tensor]]
+    rows: list[LocalRows]
     operations: list[str] = field(default_factory=list[str])
     reads: list[str] = field(default_factory=list[str])
     makes: list[str] = field(default_factory=list[str])
@@ -122,6 +125,7 @@ class _Steps:
     def build(self) -> list[Exchange | Kernels]:
         for e in self.fusion.exprs:
             if e.output in self.run:
+                check_rows(e.output, self.names)
                 self._operation(e)
         self._close()
         return self.steps
@@ -186,7 +190,8 @@ class _Steps:
     def _segment(self) -> _Segment:
         if self.open is None:
             n = self.mesh.size
-            self.open = _Segment([Fusion(self.fusion.name) for _ in range(n)], [{} for _ in range(n)])
+            fusions = [Fusion(self.fusion.name) for _ in range(n)]
+            self.open = _Segment(fusions, [{} for _ in range(n)], [LocalRows() for _ in range(n)])
         return self.open
 
     def _build(
@@ -212,6 +217,8 @@ class _Steps:
             positions = inside(needs, mine)
             assert positions is not None  # else it was received
             operands[k] = cut(whole, positions)
+        if e.op in ROWS:
+            now.rows[rank].operands(e, operands)
         made = direct(f, e, part, operands) if part.direct else embedded(f, e, part, operands)
         now.tensors[rank][e.output.name] = made
 
@@ -222,6 +229,10 @@ class _Steps:
             now.tensors[rank][name] = known
             if name not in now.reads:
                 now.reads.append(name)
+            known = now.rows[rank].of_input(
+                known, like, lambda t: self._input(now, rank, t.name, tuple(int(n) for n in t.shape), t)
+            )
+            now.tensors[rank][name] = known
         return known
 
     def _close(self) -> None:
@@ -235,7 +246,7 @@ class _Steps:
         makes = [n for n in now.makes if n in last or any(u.output.name not in together for u in self._uses(n))]
         for f, tensors in zip(now.fusions, now.tensors, strict=True):
             for name in makes:
-                f.output(tensors[name])
+                f.output(stored(tensors[name]))
             text = str(f)
             if text not in self.programs:
                 self.programs[text] = scheduled(f, self.target)
@@ -294,11 +305,11 @@ def cut(t: Tensor, region: Region) -> Tensor:
 
 
 def attributes(e: TensorExpr, part: DevicePart) -> dict[str, Attr]:
-    """The attributes of an operation of parts: a shape is that of the part."""
-    shape = e.attrs.get("shape")
-    if shape is None or tuple(e.output.shape) != shape:
-        return dict(e.attrs)
-    return {**e.attrs, "shape": tuple(s.count for s in part.output)}
+    """The attributes of an operation of parts: a shape is that of the part, and offsets are tested where rows are."""
+    attrs = {n: v for n, v in e.attrs.items() if n != COVERS}
+    if tuple(e.output.shape) == attrs.get("shape"):
+        attrs["shape"] = tuple(s.count for s in part.output)
+    return attrs
 
 
 def direct(f: Fusion, e: TensorExpr, part: DevicePart, operands: Mapping[int, Tensor]) -> Tensor:
@@ -326,7 +337,7 @@ def embedded(f: Fusion, e: TensorExpr, part: DevicePart, operands: Mapping[int, 
         for span, d, have in zip(part.needs[k], e.inputs[k].axes, t.shape, strict=True):
             widths = [span.start, int(d.extent) - span.start - int(have), *widths]
         whole[k] = pad(t, tuple(widths)) if any(widths) else t
-    made = apply(f, e.op, arguments_of(e, whole), dict(e.attrs), None)
+    made = apply(f, e.op, arguments_of(e, whole), {n: v for n, v in e.attrs.items() if n != COVERS}, None)
     return cut(made, part.output)
 
 

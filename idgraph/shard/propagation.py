@@ -18,6 +18,7 @@ from idgraph.ir.mesh import Mesh, MeshError, Partial, Placement, Shard
 from idgraph.shard.locality import REDUCES, Locality, decide, mesh_of_fusion
 from idgraph.shard.ownership import REPLICATED, Ownership
 from idgraph.shard.reads import OperandRead, OperationReads, reads_of
+from idgraph.shard.rows import rows_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,8 @@ def candidates(found: OperationReads, placements: Mapping[str, Placement], mesh:
         made[Placement(tuple(s for s in steps if isinstance(s, Shard)))] = None
     for leader in found.reads:
         made[_shifted_shards(found, leader, placements[leader.tensor.name], mesh)] = None
-    return [*(p for p in made if p.steps), REPLICATED]
+    apart = rows_axes(found.expr.output)  # a device's program has all rows
+    return [*(p for p in made if p.steps and apart.isdisjoint(s.axis for s in p.shards)), REPLICATED]
 
 
 def _follow_operand(

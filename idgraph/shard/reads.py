@@ -14,6 +14,7 @@ from idgraph.index.index_solver import ProducerPath, operand_path
 from idgraph.ir import SCATTERS, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
 from idgraph.ir.axis_read import AxisRead
 from idgraph.ir.op_table import SCANS
+from idgraph.ir.ragged_axes import LENGTH, START
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,10 @@ def reads_of(e: TensorExpr) -> OperationReads:
         start.append((d, terms[-1] if d.kind == "reduction" else next(given)))
     own = CoordinateSolver(start, t.domain.exprs)
     anywhere: list[Expr] = []
+    for d, value in list(own.value.items()):
+        if START.name in value.names:  # elements of rows lie where the offsets say
+            anywhere.append(symbol(f"any{len(anywhere)}", 0, simplify(d.extent - 1)))
+            own.value[d] = anywhere[-1]
     for d in t.root:  # what a scatter's loops run over: each update may go to each element
         if d not in own.value:
             anywhere.append(symbol(f"any{len(anywhere)}", 0, simplify(d.extent - 1)))
@@ -84,4 +89,7 @@ def _operand_read(
         return anywhere[-1]
 
     way = operand_path(e, k, ProducerPath((), TRUE), own, e.output.logical, coordinate)
-    return None if way is None else OperandRead(k, e.inputs[k], way.coordinates, way.condition)
+    if way is None:
+        return None
+    loaded = {START.name, LENGTH.name} & set(way.condition.names)  # the end of a row: up to it or behind
+    return OperandRead(k, e.inputs[k], way.coordinates, TRUE if loaded else way.condition)

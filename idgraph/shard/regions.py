@@ -14,10 +14,11 @@ from idgraph.arith import TRUE, Expr, IndexSet, Proof, as_expr, prove, prove_equ
 from idgraph.errors import IdGraphError
 from idgraph.ir import SCATTERS
 from idgraph.ir.mesh import MeshError
-from idgraph.ir.op_table import SCANS
+from idgraph.ir.op_table import ROWS, SCANS
 from idgraph.shard.locality import LocalityDecision
 from idgraph.shard.ownership import Ownership
 from idgraph.shard.reads import OperandRead, OperationReads
+from idgraph.shard.rows import rows_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,11 @@ def part_of(decision: LocalityDecision, rank: int) -> DevicePart:
     spans = {s.name: x for s, x in zip((*found.symbols, *found.terms), (*output, *terms), strict=True)}
     simple = found.expr.op not in SCANS and found.expr.op not in SCATTERS and not found.anywhere and found.reads
     needs = {r.operand: tuple(_needed_span(r, k, spans, found) for k in range(len(r.coordinates))) for r in found.reads}
+    if found.expr.op in ROWS:  # of all rows, whichever of them are in the result
+        for r in found.reads:
+            axes = rows_axes(r.tensor) if r.operand == 0 else {0}
+            whole = {k: Span(0, int(r.tensor.axes[k].extent)) for k in axes}
+            needs[r.operand] = tuple(whole.get(k, span) for k, span in enumerate(needs[r.operand]))
     for k, t in enumerate(found.expr.inputs):
         needs.setdefault(k, local_region(decision.owners[t.name], at))  # read nowhere
     return DevicePart(output, terms, needs, bool(simple))
