@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from idgraph.errors import EmitError, full_tracebacks
 from idgraph.runtime.compile_workers import limit_workers
 from idgraph.runtime.kernel_cache import KernelCache, keep_in
+from tests.property.budget import is_nightly
 from tests.quick import Quick
 from tests.sample import CHOSEN, SHARE, left_out, seed_of
 from tools.env import CUDA_DRIVER, ROOT, cuda_driver
@@ -109,14 +110,15 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow tests come first, so that none of them is the last of a worker; what needs a GPU is skipped where there is
-    none, with the reason. Nightly tests may take as long as they like. A run on one's own machine leaves some tests to
-    the CI (`tests/sample.py`)."""
+    none, with the reason. Nightly tests, and laws with the night's examples, may take as long as they like. A run on
+    one's own machine leaves some tests to the CI (`tests/sample.py`)."""
     seed = seed_of(config)
     if seed is not None and (others := {id(item) for item in left_out(items, seed)}):
         config.hook.pytest_deselected(items=[item for item in items if id(item) in others])
         items[:] = [item for item in items if id(item) not in others]
     for item in items:
-        if item.get_closest_marker("nightly"):
+        law = is_nightly() and hasattr(getattr(item, "obj", None), "hypothesis")
+        if law or item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.timeout(0))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     wanting = [item for item in items if item.get_closest_marker("gpu")]
