@@ -305,6 +305,12 @@ def _put(row: Row, x: int, value: Row) -> Row:
     return out
 
 
+def _cost(ups: Sequence[int], downs: Sequence[int]) -> tuple[bool, int]:
+    """Of an elimination: whether integers between the bounds may get lost, and how many sums more there are then."""
+    lossy = max(ups, default=1) > 1 and max(downs, default=1) > 1
+    return lossy, len(ups) * len(downs) - len(ups) - len(downs)
+
+
 def _eliminated(rows: Iterable[Row]) -> bool:
     """Whether sums that are 0 or more contradict each other, by eliminating one monomial after the other."""
     held = dict[frozenset[tuple[Monomial, int]], int]()
@@ -322,13 +328,11 @@ def _eliminated(rows: Iterable[Row]) -> bool:
     if any([add(r) for r in rows]):
         return True
     while held:
-        ups, downs = dict[Monomial, int](), dict[Monomial, int]()
+        ups, downs = dict[Monomial, list[int]](), dict[Monomial, list[int]]()
         for key in held:
             for m, v in key:
-                side = ups if v > 0 else downs
-                side[m] = side.get(m, 0) + 1
-        every = ups.keys() | downs.keys()
-        x = min(every, key=lambda m: (ups.get(m, 0) * downs.get(m, 0) - ups.get(m, 0) - downs.get(m, 0), m))
+                (ups if v > 0 else downs).setdefault(m, []).append(abs(v))
+        x = min(ups.keys() | downs.keys(), key=lambda m: (*_cost(ups.get(m, []), downs.get(m, [])), m))
         mine = [(dict(k), c) for k, c in held.items() if any(m == x for m, _ in k)]
         for row, _ in mine:
             del held[frozenset(row.items())]

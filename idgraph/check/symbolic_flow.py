@@ -44,6 +44,12 @@ class Statement:
         """Whether it goes on from what is there."""
         return self.write.mode == "add" or any(self.goes_on(r) for r in self.write.reads)
 
+    @property
+    def reached(self) -> tuple[Expr, ...]:
+        """What holds of the sizes where it runs at all: its loops have an iteration."""
+        every = (a.extent for a in (*(a for a, _ in self.loops), *self.nest.reduce))
+        return tuple(n >= 1 for n in every if not n.is_const)
+
     def goes_on(self, r: Read) -> bool:
         """Whether a read is of the element that is written."""
         return r.buffer == self.write.buffer and r.index == self.write.index and self.write.mode == "store"
@@ -133,7 +139,7 @@ class SymbolicFlow:
         level = len(x.loops)
         for held, s, at, depth in self.sources(x, home, address, when):
             level = min(level, depth)
-            given = (*self.facts, when, held)
+            given = (*self.facts, *x.reached, when, held)
             if s is None:
                 buffer, base = self.start[home]
                 seen = MadeOf((Read(buffer, simplify(address - base)),))
@@ -156,7 +162,7 @@ class SymbolicFlow:
         """The cases of a read: a condition, the statement that wrote there last (None: it is there from the start), at
         which point, and how many loops that point shares with the reader's.
         """
-        known = (*self.facts, when)
+        known = (*self.facts, *x.reached, when)
         rest: list[Expr] = []
         at = _itself(x)
         plain = sorted((s for s in self.writers(home) if not s.updates), key=lambda s: s.path, reverse=True)
