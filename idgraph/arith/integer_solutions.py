@@ -205,7 +205,13 @@ class _System:
 
     def empty(self, splits: int = _SPLITS) -> bool:
         """Whether it is shown that there is no solution."""
-        if self.solved() or _eliminated(self.least):
+        while not self.solved():
+            self.tighten()
+            if not self.zero:
+                break
+        else:
+            return True
+        if _eliminated(self.least):
             return True
         if splits == 0:
             return False
@@ -237,7 +243,7 @@ class _System:
             if row.get((), 0) % g:
                 return True
             row = {m: v // g for m, v in row.items()}
-            alone = [m for m in row if len(m) == 1 and not any(m[0] in k for k in row if len(k) > 1)]
+            alone = _alone(row)
             one = next((m for m in alone if abs(row[m]) == 1), None)
             if one is None and alone and all(len(m) <= 1 for m in row):
                 one = min(alone, key=lambda m: abs(row[m]))
@@ -255,6 +261,21 @@ class _System:
                 return False
         self.least += [r for row in kept for r in (row, _scaled(row, -1))]
         return False
+
+    def tighten(self) -> None:
+        """Sums divided by what their coefficients have in common; two that say that a sum is 0 are an equation."""
+        held = dict[frozenset[tuple[Monomial, int]], int]()
+        for row in self.least:
+            key, c = _primitive(row)
+            held[key] = min(held.get(key, c), c)
+        self.least = []
+        for key, c in held.items():
+            other = held.get(frozenset((m, -v) for m, v in key))
+            row = {**dict(key), **({(): c} if c else {})}
+            if other != -c or not _solvable(row):
+                self.least.append(row)
+            elif c > 0 or (c == 0 and min(key)[1] > 0):
+                self.zero.append(row)
 
     def products(self) -> Iterator[tuple[int, Row]]:
         """A factor that is 1 or more, and a sum that stands in a product with it."""
@@ -305,6 +326,24 @@ def _put(row: Row, x: int, value: Row) -> Row:
     return out
 
 
+def _alone(row: Row) -> list[Monomial]:
+    """The unknowns of a sum that stand in none of its products."""
+    return [m for m in row if len(m) == 1 and not any(m[0] in k for k in row if len(k) > 1)]
+
+
+def _solvable(row: Row) -> bool:
+    """Whether an equation can be solved for one of its unknowns."""
+    alone = _alone(row)
+    return any(abs(row[m]) == 1 for m in alone) or (bool(alone) and all(len(m) <= 1 for m in row))
+
+
+def _primitive(row: Row) -> tuple[frozenset[tuple[Monomial, int]], int]:
+    """A sum that is 0 or more, without its constant, and that, divided by what the coefficients have in common."""
+    found = {m: v for m, v in row.items() if m}
+    g = gcd(*found.values()) or 1
+    return frozenset((m, v // g) for m, v in found.items()), row.get((), 0) // g
+
+
 def _cost(ups: Sequence[int], downs: Sequence[int]) -> tuple[bool, int]:
     """Of an elimination: whether integers between the bounds may get lost, and how many sums more there are then."""
     lossy = max(ups, default=1) > 1 and max(downs, default=1) > 1
@@ -316,17 +355,13 @@ def _eliminated(rows: Iterable[Row]) -> bool:
     held = dict[frozenset[tuple[Monomial, int]], int]()
 
     def add(row: Row) -> bool:
-        found = {m: v for m, v in row.items() if m}
-        c = row.get((), 0)
-        if not found:
-            return c < 0
-        g = gcd(*found.values())
-        key = frozenset((m, v // g) for m, v in found.items())
-        held[key] = min(held.get(key, c // g), c // g)
-        return False
+        key, c = _primitive(row)
+        held[key] = min(held.get(key, c), c)
+        return not key and c < 0
 
     if any([add(r) for r in rows]):
         return True
+    held.pop(frozenset(), None)
     while held:
         ups, downs = dict[Monomial, list[int]](), dict[Monomial, list[int]]()
         for key in held:
@@ -348,4 +383,5 @@ def _eliminated(rows: Iterable[Row]) -> bool:
                 row[()] = ca * p + cb * q
                 if add(row):
                     return True
+        held.pop(frozenset(), None)
     return False

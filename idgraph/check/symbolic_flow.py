@@ -175,12 +175,17 @@ class SymbolicFlow:
                 same = {a.name: at[a.name] for a, _ in s.loops[:level]}
                 free = [a for a, _ in s.loops[level:]]
                 last = at[s.loops[level][0].name] - 1 if level < common else None
+                every: list[tuple[Expr, Point]] = []
                 for found in dict.fromkeys(_key(c) for c in solutions(s.address.substitute(same), free, address, last)):
                     point = {**same, **dict(found)}
                     order = point[s.loops[level][0].name] <= last if last is not None else TRUE
                     held = and_(order, s.runs(point), s.address.substitute(point).eq(address))
                     held = simplify(held, facts=(and_(*known),))
-                    if held is FALSE or no_solution(*known, *rest, held):
+                    if held is not FALSE and not no_solution(*known, *rest, held):
+                        every.append((held, point))
+                whole = next((x for x in every if no_solution(*known, *rest, not_(x[0]))), None)
+                for held, point in every if whole is None else (whole,):
+                    if no_solution(*known, *rest, held):
                         continue
                     yield simplify(and_(held, *rest), facts=(and_(*known),)), s, point, level
                     rest.append(not_(held))
@@ -229,7 +234,7 @@ class SymbolicFlow:
             return seen
         for level in range(_common(u, x), -1, -1):
             same = {a.name: a.symbol for a, _ in u.loops[:level]}
-            own = [a for a, _ in u.loops[level:] if a.name in u.address.names]
+            own = [a for a, _ in u.loops[level:] if a.name in u.address.names or a.extent == as_expr(1)]
             for found in solutions(u.address.substitute(same), own, address, None):
                 point = {**same, **found}
                 other = or_(*(w[name].ne(v) for name, v in point.items()))
@@ -432,6 +437,9 @@ def solutions(address: Expr, free: Sequence[Axis], wanted: Expr, last: Expr | No
     """Points of the loops ``free`` at which ``address`` may be ``wanted``: guesses, which a proof has to confirm.
     ``last``: the last value that the first of the loops may have.
     """
+    if not free:
+        yield {}
+        return
     names = {a.name for a in free}
     address = simplify(address)
     choice = next((e for e in postorder(address) if e.op in ("min", "max", "where") and e.names & names), None)
@@ -447,8 +455,7 @@ def solutions(address: Expr, free: Sequence[Axis], wanted: Expr, last: Expr | No
         yield from solutions(plain, free, simplify(other), last)
         if other != wanted:
             yield from solutions(plain, free, wanted, last)
-        if free:
-            yield from _latest(address, turns, free, wanted, last)
+        yield from _latest(address, turns, free, wanted, last)
         return
     found = coefficients(address, [a.symbol for a in free])
     if found is None:
@@ -457,7 +464,7 @@ def solutions(address: Expr, free: Sequence[Axis], wanted: Expr, last: Expr | No
     wide = [(s, a) for s, a in zip(steps, free, strict=True) if s != ZERO and a.extent != as_expr(1)]
     open_ = [a for s, a in zip(steps, free, strict=True) if s == ZERO or a.extent == as_expr(1)]
     ends = [[simplify(a.extent - 1), ZERO] if a.extent != as_expr(1) else [ZERO] for a in open_]
-    if last is not None and open_ and free and open_[0] is free[0]:
+    if last is not None and open_ and open_[0] is free[0]:
         ends[0] = [last, *ends[0]]
     every = list(product(*ends)) if len(open_) <= FREE else [tuple(e[0] for e in ends), tuple(e[-1] for e in ends)]
     for digits in _digits(wide, simplify(wanted - rest)):
