@@ -146,7 +146,9 @@ class _System:
     zero: list[Row] = field(default_factory=list[Row])
     least: list[Row] = field(default_factory=list[Row])
     unknowns: dict[object, int] = field(default_factory=dict[object, int])
-    quotients: dict[tuple[Expr, Expr], tuple[Row, Row]] = field(default_factory=dict[tuple[Expr, Expr], tuple[Row, Row]])
+    quotients: dict[tuple[Expr, Expr], tuple[Row, Row]] = field(
+        default_factory=dict[tuple[Expr, Expr], tuple[Row, Row]]
+    )
     names: count[int] = field(default_factory=count)
 
     @staticmethod
@@ -154,10 +156,17 @@ class _System:
         out = _System()
         for c in conditions:
             if c.op in ("lt", "le"):
-                out.least.append(_plus(_plus(out.sum(c.args[1]), out.sum(c.args[0]), -1), {(): -1} if c.op == "lt" else {}))
+                out.least.append(
+                    _row_sum(_row_sum(out.sum(c.args[1]), out.sum(c.args[0]), -1), {(): -1} if c.op == "lt" else {})
+                )
             elif c.op == "eq" and not c.args[0].cond:
-                out.zero.append(_plus(out.sum(c.args[0]), out.sum(c.args[1]), -1))
+                out.zero.append(_row_sum(out.sum(c.args[0]), out.sum(c.args[1]), -1))
         return out
+
+    def numbered(self, other: _System) -> _System:
+        """The same, of the unknowns of another."""
+        self.unknowns, self.names = other.unknowns, other.names
+        return self
 
     def unknown(self, key: object) -> Row:
         if key not in self.unknowns:
@@ -170,8 +179,8 @@ class _System:
         for base, v in found.items():
             part: Row = {(): 1}
             for f in factors(base):
-                part = _times(part, self.atom(f))
-            out = _plus(out, part, v)
+                part = _row_product(part, self.atom(f))
+            out = _row_sum(out, part, v)
         return out
 
     def atom(self, a: Expr) -> Row:
@@ -195,12 +204,12 @@ class _System:
         low = d.range.lo
         if low is None or low < 1:
             return q, self.unknown(("remainder", x, d))
-        r = _plus(self.sum(x), _times(by, q), -1)
+        r = _row_sum(self.sum(x), _row_product(by, q), -1)
         if len(by) > 1 or () not in by:  # the remainder is an unknown: it stands in no product
             rest = self.unknown(("remainder", x, d))
-            self.zero.append(_plus(r, rest, -1))
+            self.zero.append(_row_sum(r, rest, -1))
             r = rest
-        self.least += [r, _plus(_plus(by, r, -1), {(): -1})]
+        self.least += [r, _row_sum(_row_sum(by, r, -1), {(): -1})]
         return q, r
 
     def empty(self, splits: int = _SPLITS) -> bool:
@@ -211,22 +220,19 @@ class _System:
                 break
         else:
             return True
-        if _eliminated(self.least):
+        if _contradicts(self.least):
             return True
         if splits == 0:
             return False
         for f, a in self.products():
-            fa = _times({(f,): 1}, a)
-            below, above = _scaled(a, -1), _scaled(fa, -1)
-            every = (
-                ([a], []),
-                ([], [_plus(a, {(): -1}), _plus(fa, {(f,): -1})]),
-                ([], [_plus(below, {(): -1}), _plus(above, {(f,): -1})]),
+            fa = _row_product({(f,): 1}, a)
+            below, above = _row_multiple(a, -1), _row_multiple(fa, -1)
+            cases = (
+                _System([*self.zero, a], list(self.least)),
+                _System(list(self.zero), [*self.least, _row_sum(a, {(): -1}), _row_sum(fa, {(f,): -1})]),
+                _System(list(self.zero), [*self.least, _row_sum(below, {(): -1}), _row_sum(above, {(f,): -1})]),
             )
-            return all(
-                _System([*self.zero, *zero], [*self.least, *least], self.unknowns, self.quotients, self.names).empty(splits - 1)
-                for zero, least in every
-            )
+            return all(x.numbered(self).empty(splits - 1) for x in cases)
         return False
 
     def solved(self) -> bool:
@@ -246,20 +252,22 @@ class _System:
             alone = _alone(row)
             one = next((m for m in alone if abs(row[m]) == 1), None)
             if one is None and alone and all(len(m) <= 1 for m in row):
-                one = min(alone, key=lambda m: abs(row[m]))
+                one = min((abs(row[m]), m) for m in alone)[1]
                 size = abs(row[one]) + 1
                 fresh = self.unknown(("multiple", next(self.names)))
                 hat = {m: (v + size // 2) % size - size // 2 for m, v in row.items()}
                 self.zero.append(row)
-                row = _plus({m: v for m, v in hat.items() if v}, fresh, -size)
+                row = _row_sum({m: v for m, v in hat.items() if v}, fresh, -size)
             if one is None or abs(row[one]) != 1:
                 kept.append(row)
                 continue
-            value = _scaled({m: v for m, v in row.items() if m != one}, -row[one])
-            self.zero, self.least, kept = ([_put(x, one[0], value) for x in s] for s in (self.zero, self.least, kept))
+            value = _row_multiple({m: v for m, v in row.items() if m != one}, -row[one])
+            self.zero, self.least, kept = (
+                [_row_with(x, one[0], value) for x in s] for s in (self.zero, self.least, kept)
+            )
             if any(len(x) > _ROWS for x in (*self.zero, *self.least)):
                 return False
-        self.least += [r for row in kept for r in (row, _scaled(row, -1))]
+        self.least += [r for row in kept for r in (row, _row_multiple(row, -1))]
         return False
 
     def tighten(self) -> None:
@@ -285,15 +293,15 @@ class _System:
             wide = [m for m in row if len(m) > 1]
             for f in sorted(positive):
                 if wide and all(f in m for m in wide):
-                    yield f, {_without(m, f): v for m, v in row.items() if f in m}
+                    yield f, {_other_factors(m, f): v for m, v in row.items() if f in m}
 
 
-def _without(m: Monomial, f: int) -> Monomial:
+def _other_factors(m: Monomial, f: int) -> Monomial:
     k = m.index(f)
     return m[:k] + m[k + 1 :]
 
 
-def _plus(a: Row, b: Row, k: int = 1) -> Row:
+def _row_sum(a: Row, b: Row, k: int = 1) -> Row:
     out = dict(a)
     for m, v in b.items():
         out[m] = out.get(m, 0) + k * v
@@ -302,11 +310,11 @@ def _plus(a: Row, b: Row, k: int = 1) -> Row:
     return out
 
 
-def _scaled(a: Row, k: int) -> Row:
+def _row_multiple(a: Row, k: int) -> Row:
     return {m: v * k for m, v in a.items()}
 
 
-def _times(a: Row, b: Row) -> Row:
+def _row_product(a: Row, b: Row) -> Row:
     out: Row = {}
     for m, v in a.items():
         for n, w in b.items():
@@ -315,14 +323,14 @@ def _times(a: Row, b: Row) -> Row:
     return {m: v for m, v in out.items() if v}
 
 
-def _put(row: Row, x: int, value: Row) -> Row:
+def _row_with(row: Row, x: int, value: Row) -> Row:
     """A sum in which a value stands for an unknown."""
     out: Row = {}
     for m, v in row.items():
         part: Row = {tuple(y for y in m if y != x): v}
         for _ in range(m.count(x)):
-            part = _times(part, value)
-        out = _plus(out, part)
+            part = _row_product(part, value)
+        out = _row_sum(out, part)
     return out
 
 
@@ -344,13 +352,13 @@ def _primitive(row: Row) -> tuple[frozenset[tuple[Monomial, int]], int]:
     return frozenset((m, v // g) for m, v in found.items()), row.get((), 0) // g
 
 
-def _cost(ups: Sequence[int], downs: Sequence[int]) -> tuple[bool, int]:
+def _elimination_cost(ups: Sequence[int], downs: Sequence[int]) -> tuple[bool, int]:
     """Of an elimination: whether integers between the bounds may get lost, and how many sums more there are then."""
     lossy = max(ups, default=1) > 1 and max(downs, default=1) > 1
     return lossy, len(ups) * len(downs) - len(ups) - len(downs)
 
 
-def _eliminated(rows: Iterable[Row]) -> bool:
+def _contradicts(rows: Iterable[Row]) -> bool:
     """Whether sums that are 0 or more contradict each other, by eliminating one monomial after the other."""
     held = dict[frozenset[tuple[Monomial, int]], int]()
 
@@ -359,15 +367,16 @@ def _eliminated(rows: Iterable[Row]) -> bool:
         held[key] = min(held.get(key, c), c)
         return not key and c < 0
 
-    if any([add(r) for r in rows]):
-        return True
+    for row in rows:
+        if add(row):
+            return True
     held.pop(frozenset(), None)
     while held:
         ups, downs = dict[Monomial, list[int]](), dict[Monomial, list[int]]()
         for key in held:
             for m, v in key:
                 (ups if v > 0 else downs).setdefault(m, []).append(abs(v))
-        x = min(ups.keys() | downs.keys(), key=lambda m: (*_cost(ups.get(m, []), downs.get(m, [])), m))
+        x = min(ups.keys() | downs.keys(), key=lambda m: (*_elimination_cost(ups.get(m, []), downs.get(m, [])), m))
         mine = [(dict(k), c) for k, c in held.items() if any(m == x for m, _ in k)]
         for row, _ in mine:
             del held[frozenset(row.items())]
@@ -379,7 +388,7 @@ def _eliminated(rows: Iterable[Row]) -> bool:
             for b, cb in below:
                 g = gcd(a[x], b[x])
                 p, q = -b[x] // g, a[x] // g
-                row = _plus(_scaled(a, p), b, q)
+                row = _row_sum(_row_multiple(a, p), b, q)
                 row[()] = ca * p + cb * q
                 if add(row):
                     return True

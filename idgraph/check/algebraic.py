@@ -41,11 +41,11 @@ def same(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: Expr)
     (True, False)
     """
     return _in_cases(ours, theirs, held, CASES) or (
-        _within(ours, theirs, held) and _within(theirs, ours, held)
+        _reads_within(ours, theirs, held) and _reads_within(theirs, ours, held)
     )
 
 
-def _within(a: Sequence[ElementRead], b: Sequence[ElementRead], held: Expr) -> bool:
+def _reads_within(a: Sequence[ElementRead], b: Sequence[ElementRead], held: Expr) -> bool:
     """Proved by integer conditions: each element that the first read is one that the others read."""
     return all(
         no_solution(

@@ -151,6 +151,16 @@ def order_matters(p: NeutralProgram) -> bool:
     return any(not order.plain(home) for home in order.used()) or any(unwritten(p))
 
 
+def entangled(p: NeutralProgram) -> frozenset[str]:
+    """Nests that touch memory of which order says what it holds: their formulas do not say what they read there."""
+    order = _MemoryUse(p)
+    mixed = {home for home in order.used() if not order.plain(home)}
+    return frozenset(
+        n.name for n in p.nests for w in n.writes
+        if mixed & {order.home(x) for x in (w.buffer, *(r.buffer for r in w.reads))}
+    )  # fmt: skip
+
+
 def touches_inside(p: NeutralProgram, w: Write, when: Expr) -> bool:
     """Whether all that a write touches where ``when`` holds lies in its memory at every size, of memory whose size is
     known; decided by algebra.

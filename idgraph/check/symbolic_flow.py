@@ -17,6 +17,7 @@ from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, minimum, not_, or_, 
 from idgraph.arith.facts import replace as replaced
 from idgraph.arith.integer_solutions import follows, no_solution
 from idgraph.arith.solve import coefficients
+from idgraph.check.enumeration import uses
 from idgraph.check.program import Axis, IndirectIndex, LoadedValue, Nest, Read, TreeLoop, Write
 from idgraph.check.semantics import NoIndexMeaning
 
@@ -70,7 +71,7 @@ class Statement:
     def runs(self, at: Point) -> Expr:
         """Whether it runs at a point that is given by formulas; of a reduction, whether its first step does."""
         first = dict.fromkeys((a.name for a in self.nest.reduce), ZERO)
-        some = [ZERO < a.extent for a in self.nest.reduce]
+        some = [a.extent > 0 for a in self.nest.reduce]
         return and_(self.inside(at), *some, self.when.substitute({**first, **at}))
 
 
@@ -122,7 +123,7 @@ class SymbolicFlow:
 
     def before(self, s: Statement, w: Point, x: Statement, at: Point) -> list[list[Expr]]:
         """The cases in which a point of ``s`` runs before one of ``x``, of one memory."""
-        common = _common(s, x)
+        common = _shared_loops(s, x)
         equal = [w[a.name].eq(at[a.name]) for a, _ in s.loops[:common]]
         out = [
             [*equal[:k], w[s.loops[k][0].name] < at[s.loops[k][0].name]] for k in range(s.own, common)
@@ -166,17 +167,19 @@ class SymbolicFlow:
         rest: list[Expr] = []
         at = _itself(x)
         plain = sorted((s for s in self.writers(home) if not s.updates), key=lambda s: s.path, reverse=True)
-        levels = max((_common(s, x) for s in plain), default=0)
+        levels = max((_shared_loops(s, x) for s in plain), default=0)
         for level in range(levels, -1, -1):
             for s in plain:
-                common = _common(s, x)
+                common = _shared_loops(s, x)
                 if level > common or level < s.own or (level == common and s.path >= x.path):
                     continue
                 same = {a.name: at[a.name] for a, _ in s.loops[:level]}
                 free = [a for a, _ in s.loops[level:]]
                 last = at[s.loops[level][0].name] - 1 if level < common else None
                 every: list[tuple[Expr, Point]] = []
-                for found in dict.fromkeys(_key(c) for c in solutions(s.address.substitute(same), free, address, last)):
+                for found in dict.fromkeys(
+                    _sorted_point(c) for c in solutions(s.address.substitute(same), free, address, last)
+                ):
                     point = {**same, **dict(found)}
                     order = point[s.loops[level][0].name] <= last if last is not None else TRUE
                     held = and_(order, s.runs(point), s.address.substitute(point).eq(address))
@@ -232,7 +235,7 @@ class SymbolicFlow:
         ]  # fmt: skip
         if not window:
             return seen
-        for level in range(_common(u, x), -1, -1):
+        for level in range(_shared_loops(u, x), -1, -1):
             same = {a.name: a.symbol for a, _ in u.loops[:level]}
             own = [a for a, _ in u.loops[level:] if a.name in u.address.names or a.extent == as_expr(1)]
             for found in solutions(u.address.substitute(same), own, address, None):
@@ -242,7 +245,7 @@ class SymbolicFlow:
                     continue  # steps of other points are in the window
                 more = self.steps(u, point, x, address, given, source, at)
                 if more is not None:
-                    if not self.apart(seen, more, given):
+                    if not self.disjoint(seen, more, given):
                         raise NoIndexMeaning(f"{u.nest.name} may add an element that is in {u.home} already")
                     return seen.joined(more)
         raise NoIndexMeaning(f"which steps of {u.nest.name} {x.nest.name} sees in {u.home} is not proved")
@@ -270,7 +273,7 @@ class SymbolicFlow:
             return None
         return made.where(simplify(and_(u.inside(every), exact), facts=(and_(*given),)))
 
-    def apart(self, a: MadeOf, b: MadeOf, given: Sequence[Expr]) -> bool:
+    def disjoint(self, a: MadeOf, b: MadeOf, given: Sequence[Expr]) -> bool:
         """No element of the one is of the other too."""
         return all(
             r.buffer != s.buffer or no_solution(*given, r.when, s.when, r.index.eq(s.index))
@@ -315,7 +318,7 @@ class SymbolicFlow:
         loads, places = dict[str, LoadedValue](), dict[str, IndirectIndex]()
         left: dict[str, LoadedValue | IndirectIndex] = {**made.loads, **made.places}
         while left:
-            ready = [k for k, v in left.items() if not _used_names(v) & left.keys()]
+            ready = [k for k, v in left.items() if not uses(v) & left.keys()]
             if not ready:
                 raise NoIndexMeaning("its loaded values use each other")
             for k in ready:
@@ -343,7 +346,7 @@ class SymbolicFlow:
             return False
         texts = [(s.write.value.text if s.write.value is not None else "") for s in (a, b)]
         loops = {x.name.split(".")[0] for s in (a, b) for x, _ in s.loops}
-        if texts[0] != texts[1] or loops & _words(texts[0]):
+        if texts[0] != texts[1] or loops & _words_of(texts[0]):
             return False
         try:
             first, second = self.of(a), self.of(b)
@@ -357,7 +360,9 @@ class SymbolicFlow:
             i, j = r.index.substitute(at), s.index.substitute(w)
             c, d = r.when.substitute(at), s.when.substitute(w)
             if not (
-                no_solution(*given, c, d, i.ne(j)) and no_solution(*given, c, not_(d)) and no_solution(*given, d, not_(c))
+                no_solution(*given, c, d, i.ne(j))
+                and no_solution(*given, c, not_(d))
+                and no_solution(*given, d, not_(c))
             ):
                 return False
         return True
@@ -368,7 +373,7 @@ class SymbolicFlow:
         """Why it is not proved that the order of iterations that run in any order is all one; "" where it is."""
         for s in self.statements:
             for x in self.statements:
-                for d in range(s.own, _common(s, x)):
+                for d in range(s.own, _shared_loops(s, x)):
                     loop = s.loops[d][1]
                     if loop is not None and loop.any_order:
                         found = self.raced(s, x, d)
@@ -386,7 +391,8 @@ class SymbolicFlow:
         if x.home == s.home and not (s.write.mode == x.write.mode == "add"):
             case = [*held, s.address.substitute(w).eq(x.address)]
             if not no_solution(*case) and not self.one_value(x, at, s, w, case):
-                return f"that {shown} write no element of {s.home} twice, by {s.nest.name} and {x.nest.name}, is not proved"
+                both = f"by {s.nest.name} and {x.nest.name}"
+                return f"that {shown} write no element of {s.home} twice, {both}, is not proved"
         for r in x.write.reads:
             home, address = self.place(r)
             if home != s.home:
@@ -394,11 +400,13 @@ class SymbolicFlow:
             case = [*held, r.when, s.address.substitute(w).eq(address)]
             if no_solution(*case):
                 continue
-            if x.goes_on(r) or self.levels.get((id(x), r), 0) <= d or not self.kept(x, r, s, w, d, case):
-                return f"that {x.nest.name} reads nothing that {shown} write in {s.home}, by {s.nest.name}, is not proved"
+            if x.goes_on(r) or self.levels.get((id(x), r), 0) <= d or not self.writes_same(x, r, s, w, d, case):
+                return (
+                    f"that {x.nest.name} reads nothing that {shown} write in {s.home}, by {s.nest.name}, is not proved"
+                )
         return ""
 
-    def kept(self, x: Statement, r: Read, s: Statement, w: Point, d: int, case: Sequence[Expr]) -> bool:
+    def writes_same(self, x: Statement, r: Read, s: Statement, w: Point, d: int, case: Sequence[Expr]) -> bool:
         """Whether what the iteration of ``x`` wrote itself is what another writes there too."""
         home, address = self.place(r)
         return all(
@@ -407,25 +415,19 @@ class SymbolicFlow:
         )
 
 
-def _key(point: Point) -> tuple[tuple[str, Expr], ...]:
+def _sorted_point(point: Point) -> tuple[tuple[str, Expr], ...]:
     return tuple(sorted(point.items(), key=lambda x: x[0]))
 
 
-def _words(text: str) -> set[str]:
-    return {w for w in "".join(c if c.isalnum() or c == "_" else " " for c in text).split()}
-
-
-def _used_names(x: LoadedValue | IndirectIndex) -> frozenset[str]:
-    if isinstance(x, IndirectIndex):
-        return x.value.names | x.size.names
-    return x.index.names if not x.text else frozenset()
+def _words_of(text: str) -> set[str]:
+    return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
 
 
 def _itself(x: Statement) -> dict[str, Expr]:
     return {a.name: a.symbol for a, _ in x.loops}
 
 
-def _common(a: Statement, b: Statement) -> int:
+def _shared_loops(a: Statement, b: Statement) -> int:
     """How many loops two statements share."""
     n = 0
     while n < min(len(a.loops), len(b.loops)) and a.loops[n][0] is b.loops[n][0]:
@@ -467,12 +469,12 @@ def solutions(address: Expr, free: Sequence[Axis], wanted: Expr, last: Expr | No
     if last is not None and open_ and open_[0] is free[0]:
         ends[0] = [last, *ends[0]]
     every = list(product(*ends)) if len(open_) <= FREE else [tuple(e[0] for e in ends), tuple(e[-1] for e in ends)]
-    for digits in _digits(wide, simplify(wanted - rest)):
+    for digits in _loops_of_sum(wide, simplify(wanted - rest)):
         for c in every:
             yield {**digits, **dict(zip((a.name for a in open_), c, strict=True))}
 
 
-def _digits(wide: Sequence[tuple[Expr, Axis]], value: Expr) -> Iterator[dict[str, Expr]]:
+def _loops_of_sum(wide: Sequence[tuple[Expr, Axis]], value: Expr) -> Iterator[dict[str, Expr]]:
     """Loops of a sum ``step * loop``, from the widest step: as far as it goes, or at most its last iteration."""
     names = sorted({n for s, a in wide for n in (*s.names, *a.extent.names)})
     env = {n: 1009 + 64 * k for k, n in enumerate(names)}
@@ -514,4 +516,3 @@ def _latest(
         at = simplify(end - (x.substitute({a.name: end}) - digit) % size)
         for more in solutions(address.substitute({a.name: at}), free[1:], wanted, None):
             yield {a.name: at, **more}
-

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify, symbol
 from idgraph.check.buffer_contents import touches_inside
 from idgraph.check.decide import decide
+from idgraph.check.enumeration import uses
 from idgraph.check.program import (
     ZERO,
     Axis,
@@ -54,7 +55,7 @@ class _Proof:
                 raise NoIndexMeaning(
                     f"whether all that {s.nest.name} touches is in its memory at every size is not proved"
                 )
-        made = tuple(self.held(flow, t) for t in dict.fromkeys(p.fusion.outputs) if t.name not in arguments)
+        made = tuple(self.final(flow, t) for t in dict.fromkeys(p.fusion.outputs) if t.name not in arguments)
         for s in self.statements:
             flow.of(s)
         why = flow.race()
@@ -74,7 +75,7 @@ class _Proof:
             CheckRow(name, buffer, "proved", "write", because, graph=p.name) for name, buffer in wrote
         ))  # fmt: skip
 
-    def held(self, flow: SymbolicFlow, t: Tensor) -> tuple[Nest, BufferLayout]:
+    def final(self, flow: SymbolicFlow, t: Tensor) -> tuple[Nest, BufferLayout]:
         """What a result holds when all has run, as one nest over its elements, and the buffer of that."""
         b = next((b for b in self.program.buffers if b.tensor == t.name), None)
         if b is None:
@@ -119,7 +120,9 @@ class _Proof:
                 every = (*loops, *((b, None) for _, b in axes))
                 for j, w in enumerate(nest.writes):
                     home, base = self.place(w.buffer)
-                    own_at = [n + 1 for n, (_, loop) in enumerate(every) if loop is not None and w.buffer in loop.private]
+                    own_at = [
+                        n + 1 for n, (_, loop) in enumerate(every) if loop is not None and w.buffer in loop.private
+                    ]
                     self.statements.append(
                         Statement(
                             nest, w, every, and_(when, w.when), (*here, j), home, simplify(w.index + base),
@@ -137,7 +140,7 @@ class _Proof:
         loads, places = dict[str, LoadedValue](), dict[str, IndirectIndex]()
         left: dict[str, LoadedValue | IndirectIndex] = {**n.loads, **n.places}
         while left:
-            ready = [k for k, x in left.items() if not (_used_names(x) & left.keys())]
+            ready = [k for k, x in left.items() if not (uses(x) & left.keys())]
             if not ready:
                 raise NoIndexMeaning("its loaded values use each other")
             for k in ready:
@@ -166,19 +169,17 @@ class _Proof:
                 raise NoIndexMeaning(f"where {n.name} writes depends on loaded values")
             if s.address.names & {a.name for a in n.reduce}:
                 raise NoIndexMeaning(f"the element that {n.name} writes depends on its reduced loops")
-            if any(self.home(v.buffer) in written or self.home(v.buffer) not in given for v in n.loads.values() if not v.text):
+            if any(
+                self.home(v.buffer) in written or self.home(v.buffer) not in given
+                for v in n.loads.values()
+                if not v.text
+            ):
                 raise NoIndexMeaning(f"{n.name} loads what the program computes")
             if any(self.home(r.buffer) in given and self.buffers.get(r.buffer) is None for r in s.write.reads):
                 raise NoIndexMeaning(f"{n.name} reads an argument under another name")
             for name in {s.write.buffer, *(r.buffer for r in s.write.reads)} & own.keys():
                 if not any(loop is own[name] for _, loop in s.loops):
                     raise NoIndexMeaning(f"{name} is another one for {n.name}")
-
-
-def _used_names(x: LoadedValue | IndirectIndex) -> frozenset[str]:
-    if isinstance(x, IndirectIndex):
-        return x.value.names | x.size.names
-    return x.index.names if not x.text else frozenset()
 
 
 def prove_tree(p: NeutralProgram, budget: int) -> tuple[CheckRow, ...]:
