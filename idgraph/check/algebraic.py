@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, permutations
+from itertools import islice, permutations, product
 from math import prod
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, or_, simplify
+from idgraph.arith.integer_solutions import follows, no_solution
 from idgraph.check.index_values import ValueTable
 from idgraph.check.semantics import ElementRead
 
@@ -39,7 +40,19 @@ def same(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: Expr)
     >>> same([right], halves, TRUE), same([wrong], halves, TRUE)
     (True, False)
     """
-    return _in_cases(ours, theirs, held, CASES)
+    return _in_cases(ours, theirs, held, CASES) or (
+        _reads_within(ours, theirs, held) and _reads_within(theirs, ours, held)
+    )
+
+
+def _reads_within(a: Sequence[ElementRead], b: Sequence[ElementRead], held: Expr) -> bool:
+    """Proved by integer conditions: each element that the first read is one that the others read."""
+    return all(
+        no_solution(
+            held, n.when, *(not_(and_(m.when, m.address.eq(n.address))) for m in b if m.storage == n.storage)
+        )
+        for n in a
+    )  # fmt: skip
 
 
 def _in_cases(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: Expr, depth: int) -> bool:
@@ -128,16 +141,14 @@ def pairings(ours: Sequence[Expr], theirs: Sequence[Expr]) -> Iterator[tuple[dic
         return
     mine, wanted = [extent(s) for s in ours], [extent(s) for s in theirs]
     total, needed = _product(mine), _product(wanted)
-    if total == needed:
-        held = TRUE
-    elif total.is_const and needed.is_const and int(total) > int(needed):
-        held = flat_of(ours, mine) < needed
-    else:
+    if total != needed and not follows(total >= needed):
         return
-    flat = simplify(flat_of(ours, mine))
-    for order in islice(permutations(range(len(theirs))), ORDERS):
+    every = product(permutations(range(len(ours))), permutations(range(len(theirs))))
+    for own, order in islice(every, ORDERS):
+        flat = simplify(flat_of([ours[k] for k in own], [mine[k] for k in own]))
         places = unflat(flat, [wanted[k] for k in order])
-        yield {theirs[k].name: x for k, x in zip(order, places, strict=True)}, held
+        inside = TRUE if total == needed else flat < needed  # the points behind are left out
+        yield {theirs[k].name: x for k, x in zip(order, places, strict=True)}, inside
 
 
 def _product(extents: Sequence[Expr]) -> Expr:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
+from idgraph.arith.integer_solutions import follows
 from idgraph.check.algebraic import flat_of, unflat
 from idgraph.check.enumeration import extents_of
 from idgraph.check.index_values import ValueTable
@@ -150,14 +151,22 @@ def order_matters(p: NeutralProgram) -> bool:
     return any(not order.plain(home) for home in order.used()) or any(unwritten(p))
 
 
+def entangled(p: NeutralProgram) -> frozenset[str]:
+    """Nests that touch memory of which order says what it holds: their formulas do not say what they read there."""
+    order = _MemoryUse(p)
+    mixed = {home for home in order.used() if not order.plain(home)}
+    return frozenset(
+        n.name for n in p.nests for w in n.writes
+        if mixed & {order.home(x) for x in (w.buffer, *(r.buffer for r in w.reads))}
+    )  # fmt: skip
+
+
 def touches_inside(p: NeutralProgram, w: Write, when: Expr) -> bool:
     """Whether all that a write touches where ``when`` holds lies in its memory at every size, of memory whose size is
     known; decided by algebra.
     """
-    facts = (when, *p.facts)
     return all(
-        simplify(at >= 0, facts=(*facts, held)) is TRUE
-        and (end is None or simplify(at < end, facts=(*facts, held)) is TRUE)
+        follows(at >= 0, *p.facts, when, held) and (end is None or follows(at < end, *p.facts, when, held))
         for name, index, held in ((w.buffer, w.index, TRUE), *((r.buffer, r.index, r.when) for r in w.reads))
         for at, end in (_address_and_end(p, name, index),)
     )

@@ -93,6 +93,25 @@ class Checker:
             found[0] = replace(found[0], seconds=process_time() - start)
         return found
 
+    def parts(self) -> Iterator[CheckRow]:
+        """Rows of memory that several nests fill with parts of a tensor, none of them under its name: what none fills."""
+        p = self.program
+        named = {self.buffers[w.buffer].tensor for n in p.nests for w in n.writes if w.buffer in self.buffers}
+        for b in {b.home: b for b in p.buffers if b.tensor not in named}.values():
+            t = self.meaning.tensors.get(b.tensor)
+            if t is None or t.definition is None or t.definition.op != "cat" or b.over or b.copy:
+                continue
+            for n, w in ((n, w) for n in p.nests for w in n.writes):
+                part = self.buffers.get(w.buffer)
+                if part is None or part.home != b.home or n.unread or {*n.loads, *n.places} & w.index.names:
+                    continue
+                address, shape = simplify(w.index + part.base), extents_of(t)
+                stores = StoreCoverage(p, self.meaning, n, w, b, address, w.when, by_value=False)
+                verdict, because, found = stores.verdict(self.samples) if shape else ("proved", "", None)
+                if verdict == "refuted" and because.endswith("are not written"):
+                    yield self._row(n, b.home, verdict, "write", because, b, found)
+                break
+
     def _write(self, nest: Nest, write: Write, buffer: BufferLayout) -> list[CheckRow]:
         try:
             return list(_Writing(self, nest, write, buffer).rows())
@@ -289,6 +308,7 @@ class _Writing:
         mine = [a.symbol for a in self.reduce if a.extent != as_expr(1)]
         names = dict.fromkeys([n.storage for n in self.ours] + [n.storage for n in theirs])
         spelled = not mine and bool(reduce)  # a sum that the nest spells out
+        again = "" if not nested else self._again(mine, reduce)
         whole = all_same(self.ours, theirs, mine, reduce, and_(self.held, *self.facts), self.table)
         for name in names:
             a, b = [n for n in self.ours if n.storage == name], [n for n in theirs if n.storage == name]
@@ -301,9 +321,23 @@ class _Writing:
                     a, b = self.stored.opened(a, held), self.stored.opened(b, held)
                 if all_same(a, b, mine, reduce, held, self.table):
                     because = "formulas are the same"
-                elif (nested or spelled) and same_sets(a, b, held, self.table, [*mine, *reduce]):
+                elif (nested or spelled) and not again and same_sets(a, b, held, self.table, [*mine, *reduce]):
                     because = "formulas are the same, as sets of elements"
-            yield self._row(name, "proved", because) if because else self._counted(name, a, b, reduce, nested, loose)
+            if because:
+                yield self._row(name, "proved", because)
+            elif again:
+                yield self._row(name, "unknown", again)
+            else:
+                yield self._counted(name, a, b, reduce, nested, loose)
+
+    def _again(self, mine: Sequence[Expr], theirs: Sequence[Expr]) -> str:
+        """Why elements compared as sets do not say how often each counts: a loop of the nest that no read uses."""
+        points = [simplify(prod((extent(s) for s in x), start=as_expr(1))) for x in (mine, theirs)]
+        used = frozenset[str]().union(*(self.table.variables(n.address) for n in self.ours))
+        loop = next((s.name for s in mine if s.name not in used), None)
+        if loop is None or points[0] == points[1]:
+            return ""
+        return f"each iteration of {loop} combines the same elements again: how often each counts is not decided"
 
     def _row(
         self, name: str, verdict: Verdict, because: str, role: str = "read",
@@ -495,4 +529,5 @@ def decide(program: NeutralProgram, *, stage: str = "", budget: int = BUDGET, ca
     """All rows of a program, nest by nest: each read is of what its buffer holds when it is written before."""
     checker = Checker(program, budget, stage)
     rows = [r for n in program.nests for r in checker.rows(n)]
+    rows += checker.parts()
     return CheckReport(program.name, tuple(rows), tuple(calls))

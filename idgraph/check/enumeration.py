@@ -304,12 +304,25 @@ def sample_sizes(p: NeutralProgram) -> Iterator[dict[str, int]]:
         yield {}
         return
     found, choices = 0, {name: _some_values(s, p.facts) for name, s in p.symbols.items()}
-    for salt in range(400 if all(choices.values()) else 0):
-        env = {x: c[(salt * (2 * k + 3) + k + 1) % len(c)] for k, (x, c) in enumerate(choices.items())}
+    for salt in range(-1, 400 if all(choices.values()) else -1):  # the smallest first
+        env = {
+            x: c[(salt * (2 * k + 3) + k + 1) % len(c) if salt >= 0 else 0] for k, (x, c) in enumerate(choices.items())
+        }
         if all(bool(f.evaluate(env)) for f in p.facts if f.names <= env.keys()):
             yield env
             found += 1
-        if found == 3:
+        if found == 4:
             return
     if not found:
         raise NoIndexMeaning("no sizes were found that satisfy its guards")
+
+
+def more_sizes(p: NeutralProgram) -> Iterator[dict[str, int]]:
+    """Other values of the symbols that satisfy the facts, among the smallest."""
+    before = list(sample_sizes(p))
+    choices = {name: _some_values(s, p.facts) for name, s in p.symbols.items()}
+    for salt in range(max(map(len, choices.values()), default=0)):
+        env = {x: c[(salt * (k + 1) + k) % len(c)] for k, (x, c) in enumerate(choices.items())}
+        if env not in before and all(bool(f.evaluate(env)) for f in p.facts if f.names <= env.keys()):
+            before.append(env)
+            yield env

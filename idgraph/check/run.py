@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
-from idgraph.check.buffer_contents import order_matters, unwritten
+from idgraph.arith import TRUE
+from idgraph.check.buffer_contents import entangled, order_matters, unwritten
 from idgraph.check.decide import decide
 from idgraph.check.enumeration import sample_sizes
 from idgraph.check.inductor_wrapper import launches
@@ -18,9 +19,10 @@ from idgraph.check.program import BufferLayout, CheckError, Nest, NeutralProgram
 from idgraph.check.program_json import read_any
 from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.check.semantics import NoIndexMeaning
-from idgraph.check.statement_values import opaque_write, other_number
+from idgraph.check.statement_values import computed, opaque_write, other_number
 from idgraph.check.tree_verdict import follow_tree, runs_right
 from idgraph.check.triton import read_kernel
+from idgraph.check.value_cases import sizes_of_cases
 from idgraph.errors import IdGraphError
 
 
@@ -138,13 +140,19 @@ def _judged(read: NeutralProgram, budget: int) -> CheckReport:
 def _value_row(p: NeutralProgram) -> CheckRow | None:
     """A result whose elements are the right ones, combined to another number: a constant or an operation is wrong."""
     try:
-        sizes = next(iter(sample_sizes(p)), dict[str, int]())
+        every, left = sizes_of_cases(p) if computed(p) else ([], None)
     except NoIndexMeaning:
         return None
-    wrong = other_number(p, sizes)
+    found = ((s, other_number(p, s)) for s in every)
+    sizes, wrong = next((x for x in found if x[1] is not None), (dict[str, int](), None))
     if wrong is None:
         hidden = opaque_write(p)
         because = "it computes something that is not known here: which elements it reads is all that was judged"
+        if hidden is None and left is not None:
+            hidden = left.nest, left.write
+            because = f"no size that was tried has a point where {left.condition}: its numbers there are not judged"
+            if left.condition is TRUE:
+                because = "its value has conditions of positions whose cases are not all known: it is right where tried"
         return hidden and CheckRow(hidden[0].name, hidden[1].buffer, "unknown", "write", because, graph=p.name)
     element = f"{wrong.tensor}[{', '.join(str(c) for c in wrong.element)}]"
     nest, write, point = wrong.last
@@ -172,16 +180,13 @@ def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckRepo
         rows = [r for r in found.rows if r.verdict in SURE or (_two_sided(r) and r.node not in shared)]
         alone = any(r.verdict == "refuted" for r in rows)
         return replace(found, rows=(*rows, *(r for r in run.rows if r is run.outside or not alone)))
-    doubted = {n.name for n in p.nests} if run.tried else shared
-    rows = [_doubted(r) if r.node in doubted else r for r in found.rows]
+    doubted = {n.name for n in p.nests} if run.tried else shared | entangled(p)
+    rows = [r for r in found.rows if r.verdict != "refuted" or r.node not in doubted]
     if any(r.verdict == "refuted" for r in (*rows, *missing)) and _runs_right(p):
-        rows, missing = ([_doubted(r) for r in x] for x in (rows, missing))
-    why = run.rows if order_matters(p) and not any(r.verdict == "refuted" for r in missing) else ()
+        rows, missing = [r for r in rows if r.verdict != "refuted"], ()
+    clear = len(rows) == len(found.rows) and not order_matters(p)
+    why = () if clear or any(r.verdict == "refuted" for r in missing) else run.rows
     return replace(found, rows=(*rows, *missing, *why))
-
-
-def _doubted(r: CheckRow) -> CheckRow:
-    return replace(r, verdict="unknown", counterexample=None) if r.verdict == "refuted" else r
 
 
 def _runs_right(p: NeutralProgram) -> bool:

@@ -10,7 +10,7 @@ from itertools import chain, product
 from idgraph.arith import ArithError
 from idgraph.check.buffer_contents import unwritten
 from idgraph.check.decide import BUDGET
-from idgraph.check.enumeration import sample_sizes
+from idgraph.check.enumeration import more_sizes, sample_sizes
 from idgraph.check.interpreter import run
 from idgraph.check.program import CheckError, NeutralProgram, leaves
 from idgraph.check.report import CheckRow, Difference
@@ -40,31 +40,42 @@ def follow_tree(p: NeutralProgram, budget: int = BUDGET) -> TreeVerdict:
     """Whether each result holds what the program means, at all points of all loops."""
     points = 0
     try:
-        samples: list[dict[str, int]] = list(sample_sizes(p))
-        for sizes in samples:
-            found, rows = _followed(p, sizes)
+        for sizes in sample_sizes(p):
+            found, wrong = _judged_at(p, sizes)
             points += found.points
-            outside = next((r for r in rows if found.outside is not None), None)
-            if rows:
-                if not runs_right(p, sizes):
-                    return TreeVerdict(False, rows, outside)
-                because = f"{rows[0].because}, though no run on numbers shows it"
-                return TreeVerdict(None, (_unknown(p, because),))
-            if found.undistinguished and not numbers_agree(p, sizes):
-                because = (
-                    f"elements of {found.undistinguished}, made of positions, are not the same numbers in all runs"
-                )
-                return TreeVerdict(None, (_unknown(p, because),))
+            if wrong is not None:
+                return wrong
     except (NoIndexMeaning, CheckError, ArithError) as error:
         return _proved(p, error.what if not isinstance(error, NoIndexMeaning) else str(error), budget)
     if p.symbols:
-        found = _proved(p, "it is right at the sizes that were tried; for all sizes it is not proved", budget)
-        return found if found.right else replace(found, tried=True)
+        verdict = _proved(p, "it is right at the sizes that were tried; for all sizes it is not proved", budget)
+        if verdict.right:
+            return verdict
+        try:
+            more = (_judged_at(p, sizes)[1] for sizes in more_sizes(p))
+            wrong = next((x for x in more if x is not None and x.right is False), None)
+        except (NoIndexMeaning, CheckError, ArithError):
+            wrong = None
+        return replace(verdict, tried=True) if wrong is None else wrong
     because = "it runs before what reads it, and each result holds the value that the program means"
     return TreeVerdict(True, tuple(
         CheckRow(n.name, b, "enumerated", "write", because, graph=p.name, points=points)
         for n in leaves(p.body or p.nests) for b in dict.fromkeys(w.buffer for w in n.writes)
     ))  # fmt: skip
+
+
+def _judged_at(p: NeutralProgram, sizes: Mapping[str, int]) -> tuple[TreeRun, TreeVerdict | None]:
+    """A run, and the verdict where it is not right, or not known to be."""
+    found, rows = _followed(p, sizes)
+    if rows:
+        if not runs_right(p, sizes):
+            return found, TreeVerdict(False, rows, next((r for r in rows if found.outside is not None), None))
+        because = f"{rows[0].because}, though no run on numbers shows it"
+        return found, TreeVerdict(None, (_unknown(p, because),))
+    if found.undistinguished and not numbers_agree(p, sizes):
+        because = f"elements of {found.undistinguished}, made of positions, are not the same numbers in all runs"
+        return found, TreeVerdict(None, (_unknown(p, because),))
+    return found, None
 
 
 def _followed(p: NeutralProgram, sizes: Mapping[str, int]) -> tuple[TreeRun, tuple[CheckRow, ...]]:
