@@ -7,6 +7,7 @@ from itertools import islice, permutations
 from math import prod
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, or_, simplify
+from idgraph.arith.expr import postorder
 from idgraph.check.index_values import ValueTable
 from idgraph.check.semantics import ElementRead
 
@@ -46,12 +47,22 @@ def _in_cases(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: 
     a, b = merged(ours, held), merged(theirs, held)
     if _matched(a, b, held):
         return True
-    c = next((n.when for n in (*b, *a) if n.when is not TRUE), None)
+    split = (n.when for n in (*b, *a) if n.when is not TRUE), (x for n in (*b, *a) for x in _choices(n.address))
+    c = next((x for group in split for x in group), None)
     if c is None or depth == 0:
         return False
     c = c.args[0] if c.op in ("and", "or") else c
     cases = (simplify(and_(held, c)), simplify(and_(held, not_(c))))
     return held not in cases and all(x is FALSE or _in_cases(a, b, x, depth - 1) for x in cases)
+
+
+def _choices(x: Expr) -> Iterator[Expr]:
+    """Conditions that say which operand a choice in a formula (an absolute value, say) is, innermost first."""
+    for e in postorder(x):
+        if e.op == "where":
+            yield e.args[0]
+        elif e.op in ("min", "max"):
+            yield simplify(e.args[0] <= e.args[1])
 
 
 def _matched(a: list[ElementRead], b: list[ElementRead], held: Expr) -> bool:
@@ -71,7 +82,7 @@ def _matched(a: list[ElementRead], b: list[ElementRead], held: Expr) -> bool:
 def _equal_reads(a: ElementRead, b: ElementRead, held: Expr) -> bool:
     if a.storage != b.storage or not equivalent(a.when, b.when, held):
         return False
-    return a.address == b.address or simplify(a.address - b.address, facts=(and_(a.when, held),)) == as_expr(0)
+    return a.address == b.address or simplify(a.address.eq(b.address), facts=(and_(a.when, held),)) is TRUE
 
 
 def equivalent(a: Expr, b: Expr, held: Expr = TRUE) -> bool:
