@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, permutations
+from dataclasses import replace
+from itertools import islice, permutations, product
 from math import prod
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, or_, simplify
 from idgraph.arith.expr import postorder
 from idgraph.check.index_values import ValueTable
-from idgraph.check.semantics import ElementRead
+from idgraph.check.semantics import MOST_NEEDS, ElementRead
 
 CASES = 5  # conditions that a proof by cases splits on
 ORDERS = 24  # orders of the reduced axes that are tried
@@ -172,6 +173,23 @@ def all_same(
         if same(ours, turned, held):
             return True
     return False
+
+
+def spelled_out(needs: Sequence[ElementRead], reduce: Sequence[Expr], table: ValueTable) -> list[ElementRead]:
+    """One read for each point of the reduced variables; as they are where those have too many, or a symbolic number.
+
+    >>> from idgraph.arith import symbol
+    >>> r = symbol("r", 0, 2)
+    >>> [str(n.address) for n in spelled_out([ElementRead("x", r + 4, TRUE)], [r], ValueTable())]
+    ['4', '5', '6']
+    """
+    sizes = [extent(s) for s in reduce]
+    if not all(n.is_const for n in sizes) or len(needs) * prod(map(int, sizes)) > MOST_NEEDS:
+        return list(needs)
+    ways = [
+        {s.name: as_expr(v) for s, v in zip(reduce, p, strict=True)} for p in product(*(range(int(n)) for n in sizes))
+    ]
+    return [replace(n, address=table.turn(n.address, w), when=table.turn(n.when, w)) for w in ways for n in needs]
 
 
 def same_sets(

@@ -12,7 +12,7 @@ from math import prod
 from time import process_time
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
-from idgraph.check.algebraic import all_same, extent, flat_of, same_sets, unflat
+from idgraph.check.algebraic import all_same, extent, flat_of, same, same_sets, spelled_out, unflat
 from idgraph.check.buffer_contents import BufferContents, Stored, other_mode, other_reduction
 from idgraph.check.confirmation import confirm_difference, confirmable, is_argument, needs_argument, reads_by_evaluation
 from idgraph.check.enumeration import (
@@ -303,6 +303,8 @@ class _Writing:
                     because = "formulas are the same"
                 elif (nested or spelled) and same_sets(a, b, held, self.table, [*mine, *reduce]):
                     because = "formulas are the same, as sets of elements"
+                elif spelled and same(a, spelled_out(b, reduce, self.table), held):
+                    because = "formulas are the same, each term of the sum spelled out"
             yield self._row(name, "proved", because) if because else self._counted(name, a, b, reduce, nested, loose)
 
     def _row(

@@ -281,6 +281,7 @@ class _GraphImporter:
     wholes: dict[str, str] = field(default_factory=dict[str, str])
     listed: frozenset[str] = frozenset()  # nodes for the parts of an operation on lists, in place
     symbols: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    named: dict[str, Expr] = field(default_factory=dict[str, Expr])  # and symbols that torch joined with others since
 
     def read(self) -> Lowered:
         shims, self.wholes = _functional(self.torch, self.graph.orig_gm)
@@ -290,6 +291,7 @@ class _GraphImporter:
         program, _ = read_graph(Captured(shim, self.name, bound=bound))
         self.imported = import_program(program, bound)
         self.symbols = dict(program.sizes.symbols)
+        self.named = self._joined_symbols()
         nodes = [s for top in self.graph.scheduler.nodes for s in top.get_nodes()]
         kernels = {
             s.get_name(): s.get_name() if type(top).__name__.startswith("ForeachKernel") else top.get_name()
@@ -597,11 +599,21 @@ class _GraphImporter:
         strides = tuple(self._size(s) for s in layout.stride)
         return BufferLayout(name, tensor, strides, self._size(getattr(layout, "offset", 0)), storage, after)
 
+    def _joined_symbols(self) -> dict[str, Expr]:
+        """Sizes by the name of their symbols, those that guards made a number or an expression of others too."""
+        env: Any = self.graph.sizevars.shape_env
+        found = dict(self.symbols)
+        for s in env.replacements:
+            with contextlib.suppress(ArithError):
+                x = from_sympy(env.replace(s))
+                found.setdefault(s.name, x.substitute({n: found[n] for n in x.names if n in found}))
+        return found
+
     def _size(self, x: Any) -> Expr:
         return self._named(as_expr(x) if isinstance(x, int) else from_sympy(x))
 
     def _named(self, x: Expr) -> Expr:
-        return simplify(x.substitute({n: self.symbols[n] for n in x.names if n in self.symbols}))
+        return simplify(x.substitute({n: self.named[n] for n in x.names if n in self.named}))
 
     # loop bodies ------------------------------------------------------------------------------------------------------
 
@@ -614,7 +626,7 @@ class _GraphImporter:
         )
         ranges = {a.name: a.symbol for a in (*loops, *reduce)}
         number = flat_of([a.symbol for a in reduce], [a.extent for a in reduce])
-        notes = Notes({**self.symbols, **ranges}, self.torch, number)
+        notes = Notes({**self.named, **ranges}, self.torch, number)
         handler: Any = notes  # Inductor asks for what it calls, by name
         try:
             with V.set_graph_handler(self.graph), V.set_ops_handler(handler):
@@ -787,6 +799,10 @@ class Notes(NoEffects):
         return sympy.Symbol(name, integer=True, nonnegative=True)
 
     def index_expr(self, index: Any, dtype: Any) -> LoopBodyValue:
+        if type(index).__name__ == "IntTrueDiv":  # a factor of sizes: a float
+            parts = [self._index(a) for a in index.args]
+            text = combine("div", [str(float(int(x))) if x.is_const else x for x in parts], self._table)
+            return LoopBodyValue(text, frozenset())
         at = self._index(index)
         return LoopBodyValue(at, frozenset(r for n in at.names for r in self._reads_of.get(n, ())))
 
@@ -802,6 +818,10 @@ class Notes(NoEffects):
                 what = what if what.cond else what.ne(0)
             elif what.cond:
                 what = where(what, 1, 0)
+        elif _is_integer(dtype) and not _is_integer(src_dtype):
+            text, what = what, self._table.truncated(what)
+            self.loads[what.name] = LoadedValue(text=f"trunc({text})")
+            self._data.add(what.name)
         return LoopBodyValue(what, _reads(x), x.live if isinstance(x, LoopBodyValue) else TRUE)
 
     def _joined(self, parts: Sequence[Any]) -> frozenset[Read]:
@@ -822,6 +842,10 @@ class Notes(NoEffects):
 
 
 _NAMES = {"floordiv": "floor_divide", "and_": "logical_and", "or_": "logical_or", "truediv": "div"}
+
+
+def _is_integer(dtype: Any) -> bool:
+    return dtype is not None and not dtype.is_floating_point and not dtype.is_complex and str(dtype) != "torch.bool"
 
 
 def _reads(x: Any) -> frozenset[Read]:
