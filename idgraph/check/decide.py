@@ -283,9 +283,13 @@ class _Writing:
 
     def _compare(self, theirs: list[ElementRead], reduce: list[Expr], nested: bool, loose: bool) -> Iterator[CheckRow]:
         meant = self.table.unsigned_as_meant
-        self.ours = [replace(n, address=meant(n.address), when=meant(n.when)) for n in self.ours]
-        theirs = [replace(n, address=meant(n.address), when=meant(n.when)) for n in theirs]
         self.held = meant(self.held)
+
+        def read(n: ElementRead) -> ElementRead:
+            when = meant(n.when)
+            return replace(n, address=self.table.settled(meant(n.address), and_(when, self.held)), when=when)
+
+        self.ours, theirs = [read(n) for n in self.ours], [read(n) for n in theirs]
         mine = [a.symbol for a in self.reduce if a.extent != as_expr(1)]
         names = dict.fromkeys([n.storage for n in self.ours] + [n.storage for n in theirs])
         spelled = not mine and bool(reduce)  # a sum that the nest spells out

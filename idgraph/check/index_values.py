@@ -73,6 +73,15 @@ class ValueTable:
             work += self.places[name][0].names & self.places.keys()
         return made
 
+    def settled(self, x: Expr, held: Expr) -> Expr:
+        """``x`` with places as the values that they are of, where ``held`` says that these are in range."""
+        given: dict[str, Expr] = {}
+        for n in x.names & self.places.keys():
+            value, size = self.places[n]
+            if value.names & held.names and simplify(and_(value >= 0, value < size), facts=(held,)) is TRUE:
+                given[n] = value
+        return simplify(x.substitute(given)) if given else x
+
     def unsigned_as_meant(self, x: Expr) -> Expr:
         """``x`` with places that count from the end as those that do not, where the program means values from 0."""
         given: dict[str, Expr] = {}
