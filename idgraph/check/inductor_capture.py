@@ -125,7 +125,9 @@ class Capture:
             compiled = torch.compile(fn, backend=self._backend(), dynamic=dynamic, fullgraph=False)
             out = compiled(*given)
             found = graphs.results(torch, out, given)
-        if wanted is not None:
+        if isinstance(wanted, Exception):
+            self.values.insert(0, graphs.accepted(self.name, wanted))
+        elif wanted is not None and not isinstance(again, Exception):
             self.values.insert(0, graphs.judged(self.name, "graphs that torch made of it", wanted, found, again))
         return out
 
@@ -175,7 +177,7 @@ class Capture:
         """The results of a graph as Inductor was given it; a row says whether its passes changed them."""
         torch = self.torch
         given, changed, third = (graphs.copies(values, drawn=False) for _ in range(3))
-        after, loops = after if after is not None else (None, None)
+        after, loops, places = after if after is not None else (None, None, ())
         if loops is not None:
             self.values += loops.rows(values)
         out = plain(*values)
@@ -194,6 +196,8 @@ class Capture:
         tensors = [[t for t in torch.utils._pytree.tree_leaves(x) if isinstance(t, torch.Tensor)]
                    for x in ((wanted, given), (found, changed), again)]  # fmt: skip
         self.values.append(graphs.judged(name, what, *tensors))
+        names = [n.name for n in after.graph.nodes if n.op == "placeholder"]
+        self.values += graphs.sharing(name, wanted, given, names, places)
         return out
 
     @contextlib.contextmanager
@@ -259,11 +263,12 @@ class Capture:
         part = "backward" if self._backward else "forward"
         name = f"{self.name} {part}" + (f" {len(self.lowered)}" if len(self.lowered) > 1 else "")
         record = self._records.pop(id(graph), _Record())
-        self._last = graph.orig_gm, None
+        places = [o.get_name() if hasattr(o, "get_name") else "" for o in graph.graph_outputs]
+        self._last = graph.orig_gm, None, places
         try:
             reader = _GraphImporter(self.torch, graph, record, name, source)
             self.lowered.append(reader.read())
-            self._last = graph.orig_gm, reader.numbers(self.lowered[-1].after)
+            self._last = graph.orig_gm, reader.numbers(self.lowered[-1].after), places
         except Exception as error:  # of one graph, told in a row of its own
             self.failed.append(f"{name}: {reason(error)}")
 
