@@ -142,17 +142,18 @@ def _through_remainder(
 def _through_turned_symbol(
     symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
 ) -> InverseCandidate | None:
-    """The inverse of a map that reads a symbol of n values as ``(s + c) % n``: of that first."""
+    """The inverse of a map that reads a symbol of n values as ``(s + c) % n`` or ``(c - s) % n``: of that first."""
     for node in sorted({n for r in results for n in postorder(r) if n.op == "mod"}, key=str):
         own = [s for s in symbols if s in node.args[0].symbols]
         if len(own) != 1 or _extent(own[0]) != node.args[1] or node in results:
             continue
         (s,) = own
-        by = simplify(node.args[0] - s)
-        if by.symbols & frozenset(symbols):
+        every = ((k, simplify(node.args[0] - s * k)) for k in (1, -1))
+        sign, by = next(((k, x) for k, x in every if not x.symbols & frozenset(symbols)), (0, s))
+        if not sign:
             continue
         turned = symbol(f"{s.name}.turned", 0, s.symbol_bounds[1])
-        table = {s.name: (turned - by) % node.args[1]}
+        table = {s.name: ((turned - by) * sign) % node.args[1]}
         forms = {node: turned} | {x: turned // k for x, k in _quotients_of(node, results)}
         plain = [simplify(replace(r, forms).substitute(table)) for r in results]
         back = None
@@ -162,7 +163,9 @@ def _through_turned_symbol(
         if isinstance(back, InverseCandidate):
             found = dict(zip(symbols, back.results, strict=True))
             given = {turned.name: found[s]}
-            return _composed([table[s.name] if x is s else found[x] for x in symbols], given, back.condition, back.proof)
+            return _composed(
+                [table[s.name] if x is s else found[x] for x in symbols], given, back.condition, back.proof
+            )
     return None
 
 
@@ -198,7 +201,7 @@ def _through_digits(
 def _through_number(
     symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
 ) -> InverseCandidate | None:
-    """The inverse of a map that is simpler of the number whose digits the symbols are: of the number, then its digits."""
+    """The inverse of a map that is simpler of the number whose digits the symbols are: of that number first."""
     extents = [_extent(s) for s in symbols]
     counts = [n for n in extents if n is not None]
     if condition is not TRUE or len(counts) != len(symbols) or not 1 < len(symbols) <= _MAX_DIGITS:

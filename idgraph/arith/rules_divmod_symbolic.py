@@ -17,8 +17,8 @@ from idgraph.arith.linear import (
     combine,
     content,
     divide_base,
-    is_exact_quotient,
     factors,
+    is_exact_quotient,
     product_of,
     terms,
     times,
@@ -164,8 +164,8 @@ def sym_mod_exact(node: Expr) -> Expr | None:
     return mod(out, d) if out != x else None
 
 
-def _scaled(node: Expr) -> tuple[int, Expr, Expr] | None:
-    """``(k, k*x, k*d)`` where the divisor is a product with ``y//k`` in it and y a multiple of k: y stands there then."""
+def _scaled_by_exact(node: Expr) -> tuple[int, Expr, Expr] | None:
+    """``(k, k*x, k*d)`` where the divisor is a product with ``y//k`` in it, y a multiple of k, which d then holds."""
     x, d = node.args
     t, c = terms(d)
     if c or len(t) != 1:
@@ -181,13 +181,13 @@ def _scaled(node: Expr) -> tuple[int, Expr, Expr] | None:
 
 @rule("floordiv-sym", "sym-div-scale", "x // (d*(y//k))", "k*x // (d*y)", "y is a multiple of k")
 def sym_div_scale(node: Expr) -> Expr | None:
-    found = _scaled(node)
+    found = _scaled_by_exact(node)
     return None if found is None else floordiv(found[1], found[2])
 
 
 @rule("mod-sym", "sym-mod-scale", "x % (d*(y//k))", "k*x % (d*y) // k", "y is a multiple of k")
 def sym_mod_scale(node: Expr) -> Expr | None:
-    found = _scaled(node)
+    found = _scaled_by_exact(node)
     return None if found is None else floordiv(mod(found[1], found[2]), const(found[0]))
 
 

@@ -102,7 +102,7 @@ class ValueTable:
     def _get(self, key: object, prefix: str, what: object, size: Expr | None) -> Expr:
         found = self._known.get(key)
         if found is None:
-            name = f"{prefix}.{_digest(what)[:12] if isinstance(what, str) else len(self.order)}"
+            name = f"{prefix}.{_text_digest(what)[:12] if isinstance(what, str) else len(self.order)}"
             found = symbol(name) if size is None else symbol(name, 0, simplify(size - 1))
             self._known[key] = found
             self.order.append(name)
@@ -311,10 +311,10 @@ def combine(op: str, args: Sequence[Value | float | bool], table: ValueTable) ->
         if found is not None:
             return simplify(found)
     text = f"{op}({', '.join(str(a) for a in args)})"
-    return text if len(text) <= LONGEST else f"{op}#{_digest(text)}"
+    return text if len(text) <= LONGEST else f"{op}#{_text_digest(text)}"
 
 
-def _digest(text: str) -> str:
+def _text_digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:32]
 
 

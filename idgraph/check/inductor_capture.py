@@ -533,7 +533,9 @@ class _GraphImporter:
             whole = next((w for w, part in self.wholes.items() if part == tensor), None)
             if whole is not None:
                 before = whole
-                found.append(self._buffer(f"{buf}@", whole, first[0][1] if first else layout, name, op))
+                rank = len(cast("TensorMeta", self.imported.program.table[whole].meta).shape)
+                lying = next((x for _, x in first if len(x.stride) == rank), layout)
+                found.append(self._buffer(f"{buf}@", whole, lying, name, op))
             else:
                 before = tensor
         return found

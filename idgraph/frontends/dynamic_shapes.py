@@ -218,7 +218,6 @@ class Reader:
             step = int(bottom) // math.gcd(int(bottom), int(rest))
             self._steps[free[0].name] = math.lcm(step, self._steps.get(free[0].name, 1))
 
-
     def _of_its_part(self, number: Any, part: Any, facts: Sequence[Any]) -> None:
         """From ``s % (s//k) == 0`` where ``s//k`` is at least k: what is left of s, below k, is a multiple of it."""
         if type(part).__name__ != "FloorDiv" or part.args[0] != number or not getattr(number, "is_Symbol", False):

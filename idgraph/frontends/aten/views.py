@@ -261,7 +261,9 @@ def full(c: Call) -> Tensor:
     given = c.get(1 if plain else 0, "fill_value" if plain else "s")
     value = given if isinstance(given, Expr) else c.number(1 if plain else 0, "fill_value" if plain else "s")
     if plain:
-        return _filled(c, c.sizes(0, "size"), value, c.dtype("int64" if isinstance(value, Expr) else scalar_dtype(value)))
+        return _filled(
+            c, c.sizes(0, "size"), value, c.dtype("int64" if isinstance(value, Expr) else scalar_dtype(value))
+        )
     return _filled(c, (), value, c.dtype("float32"))
 
 
