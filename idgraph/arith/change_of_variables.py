@@ -139,16 +139,53 @@ def _through_remainder(
     return None
 
 
+def _through_turned_symbol(
+    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
+) -> InverseCandidate | None:
+    """The inverse of a map that reads a symbol of n values as ``(s + c) % n`` or ``(c - s) % n``: of that first."""
+    for node in sorted({n for r in results for n in postorder(r) if n.op == "mod"}, key=str):
+        own = [s for s in symbols if s in node.args[0].symbols]
+        if len(own) != 1 or _extent(own[0]) != node.args[1] or node in results:
+            continue
+        (s,) = own
+        every = ((k, simplify(node.args[0] - s * k)) for k in (1, -1))
+        sign, by = next(((k, x) for k, x in every if not x.symbols & frozenset(symbols)), (0, s))
+        if not sign:
+            continue
+        turned = symbol(f"{s.name}.turned", 0, s.symbol_bounds[1])
+        table = {s.name: ((turned - by) * sign) % node.args[1]}
+        forms = {node: turned} | {x: turned // k for x, k in _quotients_of(node, results)}
+        plain = [simplify(replace(r, forms).substitute(table)) for r in results]
+        back = None
+        if sum(map(cost, plain)) < sum(map(cost, results)):
+            mine = [turned if x is s else x for x in symbols]
+            back = again(mine, plain, simplify(condition.substitute(table)), images)
+        if isinstance(back, InverseCandidate):
+            found = dict(zip(symbols, back.results, strict=True))
+            given = {turned.name: found[s]}
+            return _composed(
+                [table[s.name] if x is s else found[x] for x in symbols], given, back.condition, back.proof
+            )
+    return None
+
+
+def _quotients_of(node: Expr, results: Sequence[Expr]) -> list[tuple[Expr, Expr]]:
+    """``x//k % m`` beside ``x % (k*m)``, which it is a quotient of, and k."""
+    found = [n for r in results for n in postorder(r) if n.op == "mod" and n.args[0].op == "floordiv"]
+    parts = [(n, *n.args[0].args) for n in found if n.args[0].args[0] == node.args[0]]
+    return [(n, k) for n, _, k in parts if simplify(k * n.args[1]) == node.args[1]]
+
+
 def _through_digits(
     symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
 ) -> InverseCandidate | None:
     """The inverse of a map that reads a symbol through its quotient and remainder by one number: both on their own."""
-    for node in sorted({n for r in results for n in postorder(r) if n.op == "mod"}, key=str):
+    for node in sorted({n for r in results for n in postorder(r) if n.op in ("mod", "floordiv")}, key=str):
         s, n = node.args
-        high = interval(s)[1]
-        if s not in symbols or not n.is_const or high is None or (high + 1) % int(n) or high < int(n):
+        count = _extent(s) if s in symbols and n.is_const and int(n) > 1 else None
+        if count is None or count == n or simplify(count % n) != as_expr(0):
             continue
-        upper = symbol(f"{s.name}.upper", 0, high // int(n))
+        upper = symbol(f"{s.name}.upper", 0, simplify(count // n - 1))
         lower = symbol(f"{s.name}.lower", 0, int(n) - 1)
         apart = {s.name: upper * n + lower}
         others = [x for x in symbols if x is not s]
@@ -159,6 +196,38 @@ def _through_digits(
             found[s] = found[upper] * n + found[lower]
             return _composed([found[x] for x in symbols], {}, back.condition, back.proof)
     return None
+
+
+def _through_number(
+    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
+) -> InverseCandidate | None:
+    """The inverse of a map that is simpler of the number whose digits the symbols are: of that number first."""
+    extents = [_extent(s) for s in symbols]
+    counts = [n for n in extents if n is not None]
+    if condition is not TRUE or len(counts) != len(symbols) or not 1 < len(symbols) <= _MAX_DIGITS:
+        return None
+    number = symbol(f"{symbols[0].name}.number", 0, simplify(prod(counts, start=as_expr(1)) - 1))
+    best: tuple[list[Expr], dict[str, Expr]] | None = None
+    least = sum(map(cost, results))
+    for order in permutations(range(len(symbols))):
+        rest, digits = number, dict[str, Expr]()
+        for k in order[:0:-1]:
+            digits[symbols[k].name], rest = rest % counts[k], rest // counts[k]
+        digits[symbols[order[0]].name] = rest
+        plain = [simplify(r.substitute(digits)) for r in results]
+        if sum(map(cost, plain)) < least:
+            best, least = (plain, digits), sum(map(cost, plain))
+    back = again((number,), best[0], TRUE, images) if best is not None else None
+    if best is None or not isinstance(back, InverseCandidate):
+        return None
+    given = {number.name: back.results[0]}
+    return _composed([best[1][s.name] for s in symbols], given, back.condition, back.proof)
+
+
+def _extent(s: Expr) -> Expr | None:
+    """How many values a symbol has, all from 0 on; None for other ranges, and for what is no symbol."""
+    low, high, step, _ = s.symbol_bounds if s.op == "sym" else (None, None, 1, 0)
+    return simplify(as_expr(high) + 1) if low == 0 and step == 1 and high is not None else None
 
 
 def _through_flat(
@@ -192,7 +261,15 @@ def _through_flat(
     return _composed(back.results, given, simplify(and_(inside, back.condition.substitute(given))), back.proof)
 
 
-CHANGES = (_through_flat, _through_mirror, _through_rotation, _through_remainder, _through_digits)
+CHANGES = (
+    _through_flat,
+    _through_mirror,
+    _through_rotation,
+    _through_remainder,
+    _through_turned_symbol,
+    _through_digits,
+    _through_number,
+)
 
 
 def _composed(results: Sequence[Expr], given: dict[str, Expr], held: Expr, proof: MapProof) -> InverseCandidate:

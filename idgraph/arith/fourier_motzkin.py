@@ -12,7 +12,19 @@ from itertools import islice, product
 
 from idgraph.arith.expr import Expr, as_expr
 from idgraph.arith.interval import interval
-from idgraph.arith.linear import Terms, add_to, combine, factors, minus, product_of, sum_interval, terms, times
+from idgraph.arith.linear import (
+    Terms,
+    add_to,
+    combine,
+    divide_base,
+    factors,
+    is_exact_quotient,
+    minus,
+    product_of,
+    sum_interval,
+    terms,
+    times,
+)
 
 _FUEL = 40
 _ENDS = 16  # choices of an end for each atom
@@ -123,7 +135,23 @@ def _rank(a: Expr, depth: int = 0) -> int:
     return found
 
 
+def _without_exact(t: Terms, c: int) -> tuple[Terms, int]:
+    """A positive multiple of the sum in which no quotient is exact: y in place of ``k * (y//k)``."""
+    while (q := next((f for b in t for f in factors(b) if is_exact_quotient(f)), None)) is not None:
+        k, out, constant = q.args[1].value, Terms(), c * q.args[1].value
+        for b, v in t.items():
+            left = divide_base(b, (q,))
+            part = ({b: k}, 0) if left is None else times(terms(q.args[0]), terms(left))
+            if part is None:
+                return t, c
+            add_to(out, part[0], v)
+            constant += v * part[1]
+        t, c = out, constant
+    return t, c
+
+
 def _nonneg(t: Terms, c: int, search: Search) -> bool:
+    t, c = _without_exact(t, c)
     state = frozenset(t.items()), c
     if state not in search.found:
         search.found[state] = False  # until it is shown

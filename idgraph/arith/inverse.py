@@ -24,7 +24,7 @@ from idgraph.arith.simplify import simplify
 
 _MAX_PIECES = 64
 _MAX_STEPS = 4
-_LARGE = 3  # operations of an inverse, by those of its map, of which another way may have fewer
+_LARGE = 2  # operations of an inverse, by those of its map, of which another way may have fewer
 _CLASSES = 16  # values of a remainder that are looked at one by one
 
 

@@ -106,6 +106,16 @@ def factors(base: Expr) -> tuple[Expr, ...]:
     return base.args if base.op == "mul" else (base,)
 
 
+def is_exact_quotient(a: Expr) -> bool:
+    """Whether an atom is ``y//k`` of a y that is a multiple of k, a positive constant: k times it is y."""
+    return (
+        a.op == "floordiv"
+        and a.args[1].op == "const"
+        and a.args[1].value > 0
+        and multiple_of(a.args[0], a.args[1].value)
+    )
+
+
 def product_of(atoms: Iterable[Expr]) -> Expr:
     """The product of atoms as a base; the empty product is 1."""
     found = sorted(atoms, key=sort_key)

@@ -5,11 +5,25 @@ A divisor must be proved positive by its range or by the symbols in use (``0 <= 
 
 from __future__ import annotations
 
+from math import gcd
+
 from idgraph.arith.expr import Expr, add, const, floordiv, from_terms, mod, mul
 from idgraph.arith.fourier_motzkin import nonneg, positive
-from idgraph.arith.interval import interval
-from idgraph.arith.linear import Poly, Terms, add_to, combine, content, divide_base, factors, product_of, terms, times
-from idgraph.arith.rewriter import rule
+from idgraph.arith.interval import interval, multiple_of
+from idgraph.arith.linear import (
+    Poly,
+    Terms,
+    add_to,
+    combine,
+    content,
+    divide_base,
+    factors,
+    is_exact_quotient,
+    product_of,
+    terms,
+    times,
+)
+from idgraph.arith.rewriter import normal, rule
 
 
 def _holds(node: Expr, d: Expr) -> bool:
@@ -33,8 +47,15 @@ def _divide_by_terms(x: Expr, d: Expr) -> tuple[Terms, int, Terms, int] | None:
     rest, rc = dict(t), c
     for base in list(t):
         v = rest.get(base, 0)
-        over = divide_base(base, factors(lead)) if v % td[lead] == 0 else None
-        if over is None or not v:
+        over = divide_base(base, factors(lead)) if v else None
+        if over is None:
+            continue
+        if v % td[lead]:
+            whole = _over_multiple(over, v, td[lead]) if len(td) == 1 and not cd else None
+            if whole is not None:
+                add_to(quotient, whole[0], 1)
+                qc += whole[1]
+                del rest[base]
             continue
         k = v // td[lead]
         part = times((td, cd), ({}, k) if over.op == "const" else ({over: k}, 0))
@@ -50,6 +71,14 @@ def _divide_by_terms(x: Expr, d: Expr) -> tuple[Terms, int, Terms, int] | None:
         else:
             add_to(quotient, {over: k}, 1)
     return (quotient, qc, rest, rc) if quotient or qc else None
+
+
+def _over_multiple(base: Expr, v: int, d: int) -> Poly | None:
+    """``v*base // d`` where a factor of the base is a multiple of what d has more than v."""
+    k = abs(d) // gcd(v, d)
+    f = next((f for f in factors(base) if multiple_of(f, k)), None)
+    left = None if f is None else divide_base(base, (f,))
+    return None if f is None or left is None else combine(((*terms(normal(floordiv(f, const(k)) * left)), v * k // d),))
 
 
 @rule("floordiv-sym", "sym-div-zero", "x // d", "0", "0 <= x < d")
@@ -133,6 +162,33 @@ def sym_mod_exact(node: Expr) -> Expr | None:
         add_to(rest, {base: v}, 1)
     out = from_terms(rest, c)
     return mod(out, d) if out != x else None
+
+
+def _scaled_by_exact(node: Expr) -> tuple[int, Expr, Expr] | None:
+    """``(k, k*x, k*d)`` where the divisor is a product with ``y//k`` in it, y a multiple of k, which d then holds."""
+    x, d = node.args
+    t, c = terms(d)
+    if c or len(t) != 1:
+        return None
+    (base, v), parts = next(iter(t.items())), factors(next(iter(t)))
+    q = next((f for f in parts if is_exact_quotient(f)), None)
+    if q is None:
+        return None
+    left = divide_base(base, (q,))
+    assert left is not None
+    return q.args[1].value, mul((q.args[1], x)), mul((const(v), left, q.args[0]))
+
+
+@rule("floordiv-sym", "sym-div-scale", "x // (d*(y//k))", "k*x // (d*y)", "y is a multiple of k")
+def sym_div_scale(node: Expr) -> Expr | None:
+    found = _scaled_by_exact(node)
+    return None if found is None else floordiv(found[1], found[2])
+
+
+@rule("mod-sym", "sym-mod-scale", "x % (d*(y//k))", "k*x % (d*y) // k", "y is a multiple of k")
+def sym_mod_scale(node: Expr) -> Expr | None:
+    found = _scaled_by_exact(node)
+    return None if found is None else floordiv(mod(found[1], found[2]), const(found[0]))
 
 
 def _divides(d: Poly, x: Poly) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice, permutations, product
 from math import prod
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, or_, simplify
+from idgraph.arith.expr import postorder
 from idgraph.arith.integer_solutions import follows, no_solution
 from idgraph.check.index_values import ValueTable
-from idgraph.check.semantics import ElementRead
+from idgraph.check.semantics import MOST_NEEDS, ElementRead
 
 CASES = 5  # conditions that a proof by cases splits on
 ORDERS = 24  # orders of the reduced axes that are tried
@@ -59,12 +61,22 @@ def _in_cases(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: 
     a, b = merged(ours, held), merged(theirs, held)
     if _matched(a, b, held):
         return True
-    c = next((n.when for n in (*b, *a) if n.when is not TRUE), None)
+    split = (n.when for n in (*b, *a) if n.when is not TRUE), (x for n in (*b, *a) for x in _choices(n.address))
+    c = next((x for group in split for x in group), None)
     if c is None or depth == 0:
         return False
     c = c.args[0] if c.op in ("and", "or") else c
     cases = (simplify(and_(held, c)), simplify(and_(held, not_(c))))
     return held not in cases and all(x is FALSE or _in_cases(a, b, x, depth - 1) for x in cases)
+
+
+def _choices(x: Expr) -> Iterator[Expr]:
+    """Conditions that say which operand a choice in a formula (an absolute value, say) is, innermost first."""
+    for e in postorder(x):
+        if e.op == "where":
+            yield e.args[0]
+        elif e.op in ("min", "max"):
+            yield simplify(e.args[0] <= e.args[1])
 
 
 def _matched(a: list[ElementRead], b: list[ElementRead], held: Expr) -> bool:
@@ -84,7 +96,7 @@ def _matched(a: list[ElementRead], b: list[ElementRead], held: Expr) -> bool:
 def _equal_reads(a: ElementRead, b: ElementRead, held: Expr) -> bool:
     if a.storage != b.storage or not equivalent(a.when, b.when, held):
         return False
-    return a.address == b.address or simplify(a.address - b.address, facts=(and_(a.when, held),)) == as_expr(0)
+    return a.address == b.address or simplify(a.address.eq(b.address), facts=(and_(a.when, held),)) is TRUE
 
 
 def equivalent(a: Expr, b: Expr, held: Expr = TRUE) -> bool:
@@ -172,6 +184,23 @@ def all_same(
         if same(ours, turned, held):
             return True
     return False
+
+
+def spelled_out(needs: Sequence[ElementRead], reduce: Sequence[Expr], table: ValueTable) -> list[ElementRead]:
+    """One read for each point of the reduced variables; as they are where those have too many, or a symbolic number.
+
+    >>> from idgraph.arith import symbol
+    >>> r = symbol("r", 0, 2)
+    >>> [str(n.address) for n in spelled_out([ElementRead("x", r + 4, TRUE)], [r], ValueTable())]
+    ['4', '5', '6']
+    """
+    sizes = [extent(s) for s in reduce]
+    if not all(n.is_const for n in sizes) or len(needs) * prod(map(int, sizes)) > MOST_NEEDS:
+        return list(needs)
+    ways = [
+        {s.name: as_expr(v) for s, v in zip(reduce, p, strict=True)} for p in product(*(range(int(n)) for n in sizes))
+    ]
+    return [replace(n, address=table.turn(n.address, w), when=table.turn(n.when, w)) for w in ways for n in needs]
 
 
 def same_sets(

@@ -12,7 +12,7 @@ from math import prod
 from time import process_time
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
-from idgraph.check.algebraic import all_same, extent, flat_of, same_sets, unflat
+from idgraph.check.algebraic import all_same, extent, flat_of, same, same_sets, spelled_out, unflat
 from idgraph.check.buffer_contents import BufferContents, Stored, other_mode, other_reduction
 from idgraph.check.confirmation import confirm_difference, confirmable, is_argument, needs_argument, reads_by_evaluation
 from idgraph.check.enumeration import (
@@ -302,9 +302,13 @@ class _Writing:
 
     def _compare(self, theirs: list[ElementRead], reduce: list[Expr], nested: bool, loose: bool) -> Iterator[CheckRow]:
         meant = self.table.unsigned_as_meant
-        self.ours = [replace(n, address=meant(n.address), when=meant(n.when)) for n in self.ours]
-        theirs = [replace(n, address=meant(n.address), when=meant(n.when)) for n in theirs]
         self.held = meant(self.held)
+
+        def read(n: ElementRead) -> ElementRead:
+            when = meant(n.when)
+            return replace(n, address=self.table.settled(meant(n.address), and_(when, self.held)), when=when)
+
+        self.ours, theirs = [read(n) for n in self.ours], [read(n) for n in theirs]
         mine = [a.symbol for a in self.reduce if a.extent != as_expr(1)]
         names = dict.fromkeys([n.storage for n in self.ours] + [n.storage for n in theirs])
         spelled = not mine and bool(reduce)  # a sum that the nest spells out
@@ -323,6 +327,8 @@ class _Writing:
                     because = "formulas are the same"
                 elif (nested or spelled) and not again and same_sets(a, b, held, self.table, [*mine, *reduce]):
                     because = "formulas are the same, as sets of elements"
+                elif spelled and not again and same(a, spelled_out(b, reduce, self.table), held):
+                    because = "formulas are the same, each term of the sum spelled out"
             if because:
                 yield self._row(name, "proved", because)
             elif again:

@@ -36,8 +36,12 @@ class ValueTable:
         return self._get(("load", storage, address), "ld", (storage, address), None)
 
     def text(self, text: str) -> Expr:
-        """A value known by its text."""
+        """A value known by its text: of one name in every table, as texts and formulas of it are compared."""
         return self._get(("text", text), "ld", text, None)
+
+    def truncated(self, text: str) -> Expr:
+        """The integer that a float, known by its text, is without its fraction."""
+        return self.text(f"trunc({text})")
 
     def place(self, value: Expr, size: Expr, *, wraps: bool = True) -> Expr:
         """A loaded value as the coordinate of an axis: from 0 to size - 1, below 0 counted from the end (``wraps``)."""
@@ -69,6 +73,15 @@ class ValueTable:
             work += self.places[name][0].names & self.places.keys()
         return made
 
+    def settled(self, x: Expr, held: Expr) -> Expr:
+        """``x`` with places as the values that they are of, where ``held`` says that these are in range."""
+        given: dict[str, Expr] = {}
+        for n in x.names & self.places.keys():
+            value, size = self.places[n]
+            if value.names & held.names and simplify(and_(value >= 0, value < size), facts=(held,)) is TRUE:
+                given[n] = value
+        return simplify(x.substitute(given)) if given else x
+
     def unsigned_as_meant(self, x: Expr) -> Expr:
         """``x`` with places that count from the end as those that do not, where the program means values from 0."""
         given: dict[str, Expr] = {}
@@ -89,7 +102,7 @@ class ValueTable:
     def _get(self, key: object, prefix: str, what: object, size: Expr | None) -> Expr:
         found = self._known.get(key)
         if found is None:
-            name = f"{prefix}.{len(self.order)}"
+            name = f"{prefix}.{_text_digest(what)[:12] if isinstance(what, str) else len(self.order)}"
             found = symbol(name) if size is None else symbol(name, 0, simplify(size - 1))
             self._known[key] = found
             self.order.append(name)
@@ -258,7 +271,8 @@ def unwrapped(value: Expr, size: Expr) -> Expr:
         x = value.args[2]
         if _match_clamp(value) == size:
             return simplify(maximum(minimum(value.args[0].args[0], size - 1), -size))
-        if simplify(value.args[1] - x - size) == as_expr(0) and simplify(value.args[0]) == simplify(x < 0):
+        below = simplify(value.args[0])
+        if below == simplify(x < 0) and simplify(value.args[1].eq(x + size), facts=(below,)) is TRUE:
             return x
     wrapped = value.op == "mod" and value.args[1] == size and _is_wrapped_index(value.args[0], size)
     return value.args[0] if wrapped else value
@@ -288,6 +302,8 @@ def combine(op: str, args: Sequence[Value | float | bool], table: ValueTable) ->
     """
     if args and isinstance(args[0], (Expr, str)) and (op, args[-1]) in _NEUTRAL:
         return args[0]
+    if op == "add" and args[0] == "0.0" and isinstance(args[-1], (Expr, str)):
+        return args[-1]
     whole = [_integer_expr(a) for a in args]
     if all(isinstance(a, Expr) for a in whole):
         exprs = [a for a in whole if isinstance(a, Expr)]
@@ -295,7 +311,11 @@ def combine(op: str, args: Sequence[Value | float | bool], table: ValueTable) ->
         if found is not None:
             return simplify(found)
     text = f"{op}({', '.join(str(a) for a in args)})"
-    return text if len(text) <= LONGEST else f"{op}#{sha256(text.encode()).hexdigest()[:32]}"
+    return text if len(text) <= LONGEST else f"{op}#{_text_digest(text)}"
+
+
+def _text_digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:32]
 
 
 def _combine(op: str, args: list[Expr]) -> Expr | None:
@@ -344,10 +364,10 @@ def _integer_expr(a: Value | float | bool) -> Expr | None:
     return as_expr(a) if isinstance(a, int) else None
 
 
-def cast_value(value: Value, dtype: str) -> Value:
-    """A conversion as far as it changes an integer: to a condition, or from one."""
+def cast_value(value: Value, dtype: str, truncated: Callable[[str], Expr] | None = None) -> Value:
+    """A conversion as far as it changes an integer: to a condition, or from one; a float's is ``truncated``."""
     if not isinstance(value, Expr):
-        return value
+        return value if truncated is None else truncated(value)
     if dtype == "bool":
         return value if value.cond else value.ne(0)
     return number_of(value)

@@ -125,7 +125,9 @@ class Capture:
             compiled = torch.compile(fn, backend=self._backend(), dynamic=dynamic, fullgraph=False)
             out = compiled(*given)
             found = graphs.results(torch, out, given)
-        if wanted is not None:
+        if isinstance(wanted, Exception):
+            self.values.insert(0, graphs.accepted(self.name, wanted))
+        elif wanted is not None and not isinstance(again, Exception):
             self.values.insert(0, graphs.judged(self.name, "graphs that torch made of it", wanted, found, again))
         return out
 
@@ -175,7 +177,7 @@ class Capture:
         """The results of a graph as Inductor was given it; a row says whether its passes changed them."""
         torch = self.torch
         given, changed, third = (graphs.copies(values, drawn=False) for _ in range(3))
-        after, loops = after if after is not None else (None, None)
+        after, loops, places = after if after is not None else (None, None, ())
         if loops is not None:
             self.values += loops.rows(values)
         out = plain(*values)
@@ -194,6 +196,8 @@ class Capture:
         tensors = [[t for t in torch.utils._pytree.tree_leaves(x) if isinstance(t, torch.Tensor)]
                    for x in ((wanted, given), (found, changed), again)]  # fmt: skip
         self.values.append(graphs.judged(name, what, *tensors))
+        names = [n.name for n in after.graph.nodes if n.op == "placeholder"]
+        self.values += graphs.sharing(name, wanted, given, names, places)
         return out
 
     @contextlib.contextmanager
@@ -259,11 +263,12 @@ class Capture:
         part = "backward" if self._backward else "forward"
         name = f"{self.name} {part}" + (f" {len(self.lowered)}" if len(self.lowered) > 1 else "")
         record = self._records.pop(id(graph), _Record())
-        self._last = graph.orig_gm, None
+        places = [o.get_name() if hasattr(o, "get_name") else "" for o in graph.graph_outputs]
+        self._last = graph.orig_gm, None, places
         try:
             reader = _GraphImporter(self.torch, graph, record, name, source)
             self.lowered.append(reader.read())
-            self._last = graph.orig_gm, reader.numbers(self.lowered[-1].after)
+            self._last = graph.orig_gm, reader.numbers(self.lowered[-1].after), places
         except Exception as error:  # of one graph, told in a row of its own
             self.failed.append(f"{name}: {reason(error)}")
 
@@ -281,6 +286,7 @@ class _GraphImporter:
     wholes: dict[str, str] = field(default_factory=dict[str, str])
     listed: frozenset[str] = frozenset()  # nodes for the parts of an operation on lists, in place
     symbols: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    named: dict[str, Expr] = field(default_factory=dict[str, Expr])  # and symbols that torch joined with others since
 
     def read(self) -> Lowered:
         shims, self.wholes = _functional(self.torch, self.graph.orig_gm)
@@ -290,6 +296,7 @@ class _GraphImporter:
         program, _ = read_graph(Captured(shim, self.name, bound=bound))
         self.imported = import_program(program, bound)
         self.symbols = dict(program.sizes.symbols)
+        self.named = self._joined_symbols()
         nodes = [s for top in self.graph.scheduler.nodes for s in top.get_nodes()]
         kernels = {
             s.get_name(): s.get_name() if type(top).__name__.startswith("ForeachKernel") else top.get_name()
@@ -526,7 +533,9 @@ class _GraphImporter:
             whole = next((w for w, part in self.wholes.items() if part == tensor), None)
             if whole is not None:
                 before = whole
-                found.append(self._buffer(f"{buf}@", whole, first[0][1] if first else layout, name, op))
+                rank = len(cast("TensorMeta", self.imported.program.table[whole].meta).shape)
+                lying = next((x for _, x in first if len(x.stride) == rank), layout)
+                found.append(self._buffer(f"{buf}@", whole, lying, name, op))
             else:
                 before = tensor
         return found
@@ -597,11 +606,21 @@ class _GraphImporter:
         strides = tuple(self._size(s) for s in layout.stride)
         return BufferLayout(name, tensor, strides, self._size(getattr(layout, "offset", 0)), storage, after)
 
+    def _joined_symbols(self) -> dict[str, Expr]:
+        """Sizes by the name of their symbols, those that guards made a number or an expression of others too."""
+        env: Any = self.graph.sizevars.shape_env
+        found = dict(self.symbols)
+        for s in env.replacements:
+            with contextlib.suppress(ArithError):
+                x = from_sympy(env.replace(s))
+                found.setdefault(s.name, x.substitute({n: found[n] for n in x.names if n in found}))
+        return found
+
     def _size(self, x: Any) -> Expr:
         return self._named(as_expr(x) if isinstance(x, int) else from_sympy(x))
 
     def _named(self, x: Expr) -> Expr:
-        return simplify(x.substitute({n: self.symbols[n] for n in x.names if n in self.symbols}))
+        return simplify(x.substitute({n: self.named[n] for n in x.names if n in self.named}))
 
     # loop bodies ------------------------------------------------------------------------------------------------------
 
@@ -614,7 +633,7 @@ class _GraphImporter:
         )
         ranges = {a.name: a.symbol for a in (*loops, *reduce)}
         number = flat_of([a.symbol for a in reduce], [a.extent for a in reduce])
-        notes = Notes({**self.symbols, **ranges}, self.torch, number)
+        notes = Notes({**self.named, **ranges}, self.torch, number)
         handler: Any = notes  # Inductor asks for what it calls, by name
         try:
             with V.set_graph_handler(self.graph), V.set_ops_handler(handler):
@@ -787,6 +806,10 @@ class Notes(NoEffects):
         return sympy.Symbol(name, integer=True, nonnegative=True)
 
     def index_expr(self, index: Any, dtype: Any) -> LoopBodyValue:
+        if type(index).__name__ == "IntTrueDiv":  # a factor of sizes: a float
+            parts = [self._index(a) for a in index.args]
+            text = combine("div", [str(float(int(x))) if x.is_const else x for x in parts], self._table)
+            return LoopBodyValue(text, frozenset())
         at = self._index(index)
         return LoopBodyValue(at, frozenset(r for n in at.names for r in self._reads_of.get(n, ())))
 
@@ -802,6 +825,10 @@ class Notes(NoEffects):
                 what = what if what.cond else what.ne(0)
             elif what.cond:
                 what = where(what, 1, 0)
+        elif _is_integer(dtype) and not _is_integer(src_dtype):
+            text, what = what, self._table.truncated(what)
+            self.loads[what.name] = LoadedValue(text=f"trunc({text})")
+            self._data.add(what.name)
         return LoopBodyValue(what, _reads(x), x.live if isinstance(x, LoopBodyValue) else TRUE)
 
     def _joined(self, parts: Sequence[Any]) -> frozenset[Read]:
@@ -822,6 +849,10 @@ class Notes(NoEffects):
 
 
 _NAMES = {"floordiv": "floor_divide", "and_": "logical_and", "or_": "logical_or", "truediv": "div"}
+
+
+def _is_integer(dtype: Any) -> bool:
+    return dtype is not None and not dtype.is_floating_point and not dtype.is_complex and str(dtype) != "torch.bool"
 
 
 def _reads(x: Any) -> frozenset[Read]:

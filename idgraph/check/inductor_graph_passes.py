@@ -100,16 +100,48 @@ def differs(a: Any, b: Any, least: float = 1.0, slack: float | None = None) -> t
     return at, f"{a[at].item():g}", f"{b[at].item():g}"
 
 
-def eager(fn: Callable[..., Any], args: Sequence[Any], seed: int) -> list[Any] | None:
-    """The program's results without a compiler; None where it cannot be run twice."""
+def eager(fn: Callable[..., Any], args: Sequence[Any], seed: int) -> list[Any] | Exception | None:
+    """The program's results without a compiler, or the error that it raises; None where it cannot be run twice."""
     torch = load_torch("whose Inductor is checked")
     try:
         own = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
         given = copies(args, drawn=False)
-        if given is None:
-            return None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return results(torch, own(*given), given)
-    except Exception:  # the program may raise anything: it is run for its values alone
+    except Exception:  # a module that cannot be copied
         return None
+    if given is None:
+        return None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            out = own(*given)
+        except Exception as error:  # the program may raise anything
+            return error
+        try:
+            return results(torch, out, given)
+        except Exception:  # of its gradients: it is run for its values alone
+            return None
+
+
+def accepted(name: str, error: Exception) -> CheckRow:
+    """A row for a program that raises an error without a compiler, and gives a result with one."""
+    because = "graphs that torch made of it: they take arguments that the program refuses"
+    what = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:120]}"
+    return CheckRow(name, "", "refuted", "read", because, Difference({}, "result 0", "a value", what, ""), STAGE, name)
+
+
+def sharing(
+    name: str, wanted: Sequence[Any], given: Sequence[Any], names: Sequence[str], found: Sequence[str]
+) -> list[CheckRow]:
+    """A row for each result in the memory of an argument, where the graph's is in its own; ``found``: the memories."""
+
+    def memory(t: Any) -> Any:
+        return t.untyped_storage().data_ptr() if hasattr(t, "untyped_storage") else None
+
+    rows: list[CheckRow] = []
+    for k, (t, home) in enumerate(zip(wanted, found, strict=False)):
+        own = memory(t)
+        if own and home in names and own not in {memory(x) for x in given}:
+            told = Difference({}, f"result {k}", f"the memory of {home}", "memory of its own", "")
+            because = "a result shares memory with an argument that is updated in place"
+            rows.append(CheckRow(f"result {k}", home, "refuted", "write", because, told, "after", name))
+    return rows

@@ -11,7 +11,7 @@ from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, simplify, symb
 from idgraph.check.index_values import Value, ValueTable, cast_value, combine, number_of, scalar_value
 from idgraph.errors import REPORT, IdGraphError
 from idgraph.index import Access, IdModel
-from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, scatter_axes
+from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, is_float, is_integer, scatter_axes
 from idgraph.ir.op_table import SCANS
 
 MOST_NEEDS = 2000  # reads of one element, composed; a nest that has more is left undecided
@@ -387,7 +387,10 @@ class _BackwardWalk:
         if e.op in ("gather", "index", "index_select", "embedding", "take_along_dim") or len(args) == 1:
             read = self.model.read(e, 0)
             if e.op != "pad" or not read.conditions:
-                return cast_value(args[0], e.output.dtype) if e.op == "cast" else args[0]
+                if e.op != "cast":
+                    return args[0]
+                whole = is_float(e.inputs[0].dtype) and is_integer(e.output.dtype)
+                return cast_value(args[0], e.output.dtype, self.table.truncated if whole else None)
             given = e.attrs.get("value", 0)
             if isinstance(given, float) and given.is_integer() and e.output.dtype.startswith(("int", "uint")):
                 given = int(given)  # torch pads integers with a float

@@ -309,7 +309,7 @@ class StoreCoverage:
             return "proved", "each element is written once", None
         if len(mates) == 1 and not self.by_value and self._inverted(inside, shape):
             return "proved", "each element is written once, at the point that its address gives", None
-        if len(mates) > 1 and self._parted(mates):
+        if len(mates) > 1 and self._parted(mates, covers(self.address, self.nest.loops, inside, self.held, elements)):
             return "proved", f"{len(mates)} writes of different parts fill it, each element once", None
         told: Told = ("unknown", "no sizes to try", None)
         for sizes in samples:
@@ -354,15 +354,19 @@ class StoreCoverage:
         except TooLarge:
             return False
 
-    def _parted(self, mates: Sequence[_Mate]) -> bool:
-        """Proved: the writes fill different boxes of the widest tensor of this memory, each element of it once."""
+    def _parted(self, mates: Sequence[_Mate], own: bool) -> bool:
+        """Proved: the writes fill different boxes of a tensor as large as all, in the coordinates of which this memory
+        lies, each element of it once; ``own``: this write fills its tensor, which then may be one of the parts.
+        """
         points = [prod((a.extent for a in m.loops), start=as_expr(1)) for m in mates]
         total = simplify(sum(points, start=as_expr(0)))
-        tensors = [(self.meaning.tensors.get(m.buffer.tensor), m) for m in mates]
+        here = [m.buffer for m in mates]
+        here += [b for b in self.program.buffers if own and b.home == self.buffer.home]
+        tensors = [(self.meaning.tensors.get(b.tensor), b) for b in here]
         whole = next(
             (
-                (t, m.buffer)
-                for t, m in tensors
+                (t, b)
+                for t, b in tensors
                 if t is not None and simplify(prod(extents_of(t), start=as_expr(1)) - total) == ZERO
             ),
             None,

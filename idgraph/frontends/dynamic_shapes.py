@@ -193,6 +193,7 @@ class Reader:
             if getattr(right, "is_Integer", False):
                 if type(left).__name__ in ("Mod", "PythonMod") and int(right) == 0:
                     self._multiple(left.args[0], left.args[1])
+                    self._of_its_part(left.args[0], left.args[1], facts)
                 elif not getattr(left, "is_Symbol", False):
                     self._known[left] = int(right)
             for name, step in _exact_quotients(left, right) or _residues(left, right):
@@ -216,6 +217,20 @@ class Reader:
         if getattr(rest, "is_Integer", False):
             step = int(bottom) // math.gcd(int(bottom), int(rest))
             self._steps[free[0].name] = math.lcm(step, self._steps.get(free[0].name, 1))
+
+    def _of_its_part(self, number: Any, part: Any, facts: Sequence[Any]) -> None:
+        """From ``s % (s//k) == 0`` where ``s//k`` is at least k: what is left of s, below k, is a multiple of it."""
+        if type(part).__name__ != "FloorDiv" or part.args[0] != number or not getattr(number, "is_Symbol", False):
+            return
+        k, (low, _) = part.args[1], self._range(number.name)
+        if not getattr(k, "is_Integer", False) or int(k) < 1 or low is None:
+            return
+        other = [x for f in facts if type(f).__name__ == "Unequality" and part in f.args for x in f.args if x != part]
+        least = low // int(k)
+        while least < int(k) and least in other:
+            least += 1
+        if least >= int(k):
+            self._steps[number.name] = math.lcm(int(k), self._steps.get(number.name, 1))
 
 
 def _exact_quotients(left: Any, right: Any) -> list[tuple[str, int]]:

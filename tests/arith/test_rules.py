@@ -100,13 +100,15 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "min-plus-max": ("min(s, i) + max(s, i)", "2*min(s, j) + 2*max(s, j) + i"),
     "sym-div-zero": ("p//n", "(n - 1 - p)//n", "(p*4 + k)//(4*n)"),
     "sym-div-period": ("(p + n)//n", "(p - n)//n"),
-    "sym-div-whole": ("(s*n + p)//n", "(s*n*m + q)//m", "(s*n + i)//(n + 1)"),
+    "sym-div-whole": ("(s*n + p)//n", "(s*n*m + q)//m", "(s*n + i)//(n + 1)", "(s*w*m + i)//(m*2)"),
+    "sym-div-scale": ("s//(w//2)", "(s*m + i)//(w//4*m)", "w//(w//4*A)"),
     "sym-div-drop": ("(s*n + p)//(n*A)", "((s*n + p)*m + q)//(n*m)", "(4*s + k)//(4*n)"),
     "sym-div-div": ("s//A//n", "s//m//n"),
     "sym-div-mod": ("s%(n*m)//n", "s%(4*n)//n"),
     "sym-mod-same": ("p%n", "(p*m + q)%(n*m)"),
     "sym-mod-period": ("(p + n)%n", "(p - n)%n"),
-    "sym-mod-whole": ("(s*n + p)%n", "(s%(n*m) + i)%n", "(m*(s%n) + i)%(n*m)"),
+    "sym-mod-whole": ("(s*n + p)%n", "(s%(n*m) + i)%n", "(m*(s%n) + i)%(n*m)", "(s*w*m + i)%(m*4)"),
+    "sym-mod-scale": ("s%(w//2)", "(s*m + i)%(w//4*m)", "w%(w//4*A)"),
     "sym-mod-split": ("(s*n + p)%(n*A)", "(4*s + k)%(4*n)"),
     "sym-mod-zero": ("0%n", "(i - i)%m"),
 }
@@ -123,6 +125,7 @@ def scope(pick: random.Random) -> dict[str, Expr]:
         out[name] = symbol(name, 0, pick.choice([top, top, top, 0, 1]))
     out["s"] = symbol("s", pick.choice([0, -9, -3, 1]), pick.choice([9, 12, 3]))
     out["u"] = symbol("u", 0, 48, 4, pick.randrange(4))
+    out["w"] = symbol("w", 4, pick.choice([8, 20]), 4)
     return out
 
 

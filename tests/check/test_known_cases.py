@@ -95,6 +95,12 @@ def copied_back(a: Any) -> Any:
     return a, c
 
 
+def updated_twice(x: Any, src: Any) -> Any:
+    updated = torch.slice_scatter(x, src, 0, 0, 1)
+    x.copy_(updated)
+    return updated
+
+
 def rand(*shape: int) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
@@ -174,6 +180,37 @@ def test_what_was_mended_is_not_refuted(number: int) -> None:
     r = checked((fn, args))
     assert r.ok, str(r)
     assert wanted is not None and any(row.verdict == "tested" for row in r.rows)
+
+
+@pytest.mark.skipif(not HERE, reason="the state of another release")
+def test_a_result_in_the_memory_of_an_argument_is_refuted() -> None:
+    """Issue 195451: the argument that is updated is given out, where the program gives a tensor of its own."""
+    r = checked((updated_twice, lambda: (rand(2), rand(1))))
+    (row,) = r.refuted
+    assert row.counterexample is not None and row.counterexample.read == "the memory of arg0_1"
+
+    def fresh(x: Any) -> Any:
+        x.mul_(2.0)
+        return x + 0.0, x.view(-1)
+
+    assert checked((fresh, lambda: (rand(2, 3),))).ok
+
+
+@pytest.mark.skipif(not HERE, reason="the state of another release")
+def test_an_index_that_the_program_refuses_is_told() -> None:
+    """Issue 169779: `index_select` takes -1; 151918, where `embedding` did, is fixed: both raise."""
+    r = checked((lambda x: torch.index_select(x, 0, torch.tensor([-1])), lambda: (rand(5, 3),)))
+    (row,) = r.refuted
+    assert row.stage == "graph" and row.counterexample is not None and "IndexError" in str(row.counterexample.meant)
+    with pytest.raises(ig.check.CheckError, match="index out of range"):
+        checked((torch.embedding, lambda: (rand(8, 1), torch.arange(8) - 4)))
+
+
+def test_a_strided_tensor_is_reshaped_at_dynamic_sizes() -> None:
+    """Issue 172693, right in 2.13."""
+    x = rand(4, 6, 16)[:, :, ::2]
+    r = ig.check.inductor(lambda x: x.reshape(x.shape[0] * x.shape[1], -1) + 1, (x,), dynamic=True)
+    assert r.ok and {row.verdict for row in r.rows} == {"proved", "tested"}, str(r)
 
 
 def test_a_copy_between_rows_apart_is_no_race() -> None:

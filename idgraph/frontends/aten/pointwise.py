@@ -173,7 +173,10 @@ def mul(c: Call) -> Tensor:
     return ops.logical_and(*aligned(a, b)) if promoted([a, b]) == "bool" else by_scale(ops.mul, a, b)
 
 
-@handles("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
+@handles(
+    "aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode",
+    "aten.true_divide.Tensor", "aten.true_divide.Scalar",
+)  # fmt: skip
 def div(c: Call) -> Tensor:
     """self / other, rounded down or toward zero where asked."""
     mode = c.get(-1, "rounding_mode", None)

@@ -286,6 +286,28 @@ def adaptive_max_pool(c: Call) -> Parts:
     return movement.squeeze(best, inner), numbers
 
 
+@handles("aten._adaptive_avg_pool2d.default")
+def adaptive_avg_pool(c: Call) -> Tensor:
+    """The mean of each of output_size windows an axis; a place past a window's end counts nothing."""
+    x, size = c.tensor(0, "self"), c.ints(1, "output_size")
+    plane = fixed(_plane(x, 2))
+    if not is_float(x.dtype) or min(*plane, *size) < 1:
+        raise Unmapped(f"means of windows of {x.dtype} between {plane} and {size}")
+    taken, inner = _fractions(wide_of(x), size)
+    total, each = taken, 1
+    for p, (n, m) in enumerate(zip(plane, size, strict=True)):
+        if n % m == 0:
+            each *= n // m
+            continue
+        _, count = _adaptive_windows(x, n, m)
+        most, behind = fixed_extent(taken, inner[p]), [1] * (2 - 2 * p)
+        inside = ops.lt(movement.reshape(c.fusion.iota(most), (1, most)), count)
+        total = ops.where(movement.reshape(inside, (m, most, *behind)), total, 0.0)
+        total = ops.div(total, ops.cast(movement.reshape(count, (m, 1, *behind)), total.dtype))
+    found = composite.sum(total, inner)
+    return narrowed(found if each == 1 else ops.div(found, float(each)), x)
+
+
 def _fractions(x: Tensor, size: Sequence[int]) -> tuple[Tensor, tuple[int, ...]]:
     """x with each of the last axes as (window, place in it), and the axes of places; a place past the end repeats."""
     first, plane = x.ndim - len(size), fixed(_plane(x, len(size)))

@@ -247,7 +247,9 @@ def copy(c: Call) -> Tensor:
     return ops.cast(wide, x.dtype) if wide.dtype != x.dtype else ops.copy(wide)
 
 
-def _filled(c: Call, shape: Sequence[Size], value: Scalar, dtype: str) -> Tensor:
+def _filled(c: Call, shape: Sequence[Size], value: Scalar | Expr, dtype: str) -> Tensor:
+    if isinstance(value, Expr):  # a size that is known when the program runs
+        return ops.cast(ops.add(c.fusion.full(shape, 0, "int64"), value), dtype)
     kept = float(value) if is_float(check_dtype(dtype)) else value
     return c.fusion.full(shape, kept, dtype)
 
@@ -255,10 +257,14 @@ def _filled(c: Call, shape: Sequence[Size], value: Scalar, dtype: str) -> Tensor
 @handles("aten.full.default", "aten.scalar_tensor.default", "prims.scalar_tensor.default")
 def full(c: Call) -> Tensor:
     """One value everywhere."""
-    if c.node.target == "aten.full.default":
-        shape, value = c.sizes(0, "size"), c.number(1, "fill_value")
-        return _filled(c, shape, value, c.dtype(scalar_dtype(value)))
-    return _filled(c, (), c.number(0, "s"), c.dtype("float32"))
+    plain = c.node.target == "aten.full.default"
+    given = c.get(1 if plain else 0, "fill_value" if plain else "s")
+    value = given if isinstance(given, Expr) else c.number(1 if plain else 0, "fill_value" if plain else "s")
+    if plain:
+        return _filled(
+            c, c.sizes(0, "size"), value, c.dtype("int64" if isinstance(value, Expr) else scalar_dtype(value))
+        )
+    return _filled(c, (), value, c.dtype("float32"))
 
 
 @handles("aten.full_like.default", "aten.zeros_like.default", "aten.ones_like.default", "aten.empty_like.default")
