@@ -27,7 +27,7 @@ from functools import cache
 from math import prod
 from typing import Any, Literal
 
-from idgraph.frontends.torch_arrays import load_torch
+from idgraph.frontends.torch_arrays import load_torch, repeats
 from idgraph.frontends.torch_export import OVERLAPPING_VIEWS, refuse_overlap
 from idgraph.ir.device import Device
 
@@ -358,9 +358,10 @@ def refuse_written_views(module: Any, examples: Sequence[Any]) -> None:
 
     Only functions with such a view are traced for it; what cannot be traced is torch's to refuse.
     """
-    if not any(_name(n.target) in _VIEWS for g in _graphs(module) for n in g.nodes):
-        return
     torch: Any = load_torch("whose views are asked about")
+    nodes = [n for g in _graphs(module) for n in g.nodes]
+    if not any(_name(n.target) in _VIEWS or _written_and_repeats(torch, n) for n in nodes):
+        return
     interpreter: Any = torch.fx.Interpreter(module)
     interpreter.extra_traceback = False
     seen = [n.meta.get("example_value", x) for n, x in zip(_arguments(module), examples, strict=False)]
@@ -372,6 +373,13 @@ def refuse_written_views(module: Any, examples: Sequence[Any]) -> None:
     except Exception:  # torch raises many kinds, and again when it compiles
         return
     refuse_overlap("it", traced)
+
+
+def _written_and_repeats(torch: Any, node: Any) -> bool:
+    """Whether what a node made has an axis of stride 0, in memory that has been written since it was made: torch counts
+    writes, of a view with those of the tensor that it is of."""
+    made = torch.utils._pytree.tree_leaves(node.meta.get("example_value"))
+    return any(isinstance(v, torch.Tensor) and v._version and repeats(v) for v in made)
 
 
 def _arguments(module: Any) -> list[Any]:

@@ -105,6 +105,17 @@ def overlaps(value: Any) -> bool:
     return len(np.unique(places)) < places.size
 
 
+def repeats(value: Any) -> bool:
+    """Whether an axis of a tensor, of more than one element, has stride 0.
+
+    >>> import torch
+    >>> repeats(torch.ones(4).expand(2, 4)), repeats(torch.ones(4).expand(1, 4))
+    (True, False)
+    """
+    axes: Any = zip(value.shape, value.stride(), strict=True)
+    return any(isinstance(s, int) and s == 0 and not (isinstance(n, int) and n <= 1) for n, s in axes)
+
+
 def _memory_span(value: Any) -> tuple[int, int]:
     """The first byte, and the one behind the last."""
     if 0 in value.shape:

@@ -39,7 +39,7 @@ from idgraph.frontends.graph import (
 )
 from idgraph.frontends.import_ import Import, import_program
 from idgraph.frontends.importer import GETITEM
-from idgraph.frontends.torch_arrays import ONE_MEMORY, is_torch, load_torch, overlaps, shares_memory
+from idgraph.frontends.torch_arrays import ONE_MEMORY, is_torch, load_torch, overlaps, repeats, shares_memory
 from idgraph.frontends.torch_patches import FILE, arguments_of, as_module, export_patches
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
@@ -164,6 +164,17 @@ def _writes(target: Any) -> bool:
     return type(target).__name__ == "OpOverload" and bool(target._schema.is_mutable)
 
 
+def _written(node: Any) -> list[Any]:
+    """The operands that a call changes, one by one."""
+    if node.op != "call_function" or not _writes(node.target):
+        return []
+    schema = node.target._schema.arguments
+    given = (*node.args, *(node.kwargs.get(a.name) for a in schema[len(node.args) :]))
+    changed = [x for a, x in zip(schema, given, strict=True) if a.alias_info is not None and a.alias_info.is_write]
+    flat: list[Any] = [x for c in changed for x in (cast("list[Any]", c) if isinstance(c, list | tuple) else [c])]
+    return [x for x in flat if "val" in getattr(x, "meta", ())]
+
+
 def _captured(
     source: object,
     args: tuple[object, ...],
@@ -198,6 +209,8 @@ def _captured(
         try:
             with export_patches():
                 return _traced(torch, module, args, kwargs, title)
+        except FrontendError:
+            raise
         except Exception as error:
             raise FrontendError(
                 f"{title} cannot be captured: {_first_line(error)}",
@@ -209,13 +222,12 @@ def _captured(
 
 def refuse_overlap(title: str, exported: Any) -> None:
     """Raise for a write through a view with overlapping elements, or through windows that leave elements out. torch's
-    functionalization asks only views of which strides say it at once, and leaves other values than eager in the
-    elements that the view has twice or, of windows, not at all."""
-    for n in exported.graph.nodes:
-        if n.op != "call_function" or not _writes(n.target):
-            continue
-        view = n.args[0] if n.args else None
-        while getattr(view, "op", "") == "call_function" and _is_view(cast("Any", view).target):
+    functionalization leaves other values than eager in the elements that the view has twice, among them those of an
+    axis that was expanded, or, of windows, not at all."""
+    for n, view in ((c, written) for c in exported.graph.nodes for written in _written(c)):
+        if repeats(view.meta["val"]):
+            raise _overlap(title, n.meta.get("stack_trace"))
+        while getattr(view, "op", "") == "call_function" and _is_view(view.target):
             made: Any = view
             if target_name(made.target) in OVERLAPPING_VIEWS and overlaps(made.meta["val"]):
                 raise _overlap(title, n.meta.get("stack_trace"))
@@ -421,7 +433,7 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
         again = torch.func.functionalize(graph, remove="mutations_and_views")
         graph = make_fx(again, record_stack_traces=True)(*given)
     graph.graph.eliminate_dead_code()
-    if any(target_name(n.target) in OVERLAPPING_WRITES for n in graph.graph.nodes):
+    if any(target_name(n.target) in (*OVERLAPPING_WRITES, "aten.expand.default") for n in graph.graph.nodes):
         clones = [v.detach().clone().requires_grad_(v.requires_grad) for v in given]
         refuse_overlap(title, make_fx(forward, record_stack_traces=True)(*clones))
     found = _graph_module(graph, title)

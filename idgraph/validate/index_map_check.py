@@ -275,7 +275,7 @@ def index_values(
         return {}
     given = inputs if inputs is not None else random_inputs(f, seed, symbols)
     found = evaluate(f, given, {n: v for n, v in symbols.items() if n in f.symbols}, wanted=sorted(names))
-    return {n: np.ascontiguousarray(a, dtype=np.int64) for n, a in found.items()}
+    return {n: np.asarray(a, dtype=np.int64, order="C") for n, a in found.items()}
 
 
 def _sample(case: Case, values: Mapping[str, Array], symbols: Mapping[str, int], rng: np.random.Generator) -> _Looked:

@@ -66,6 +66,58 @@ def test_writes_through_overlapping_elements(write: Callable[[T], None], of: str
     assert "y[0:2] = 5.0" in error.value.hint
 
 
+EXPANDED: dict[str, Callable[[T], object]] = {
+    "fill_": lambda y: y.expand(3, 4).fill_(2.0),
+    "zero_": lambda y: y.expand_as(torch.ones(3, 4)).zero_(),
+    "masked_fill_": lambda y: torch.broadcast_to(y, (3, 4)).masked_fill_(torch.arange(4) > 1, 3.0),
+    "mask": lambda y: y.expand(3, 4).__setitem__(y.expand(3, 4) > 1, 9.0),
+    "index_put_": lambda y: y.expand(3, 4).index_put_((torch.tensor([0, 2]),), torch.tensor(3.0)),
+    "index_fill_": lambda y: y[:, None].expand(4, 3).t().index_fill_(0, torch.tensor([1]), 3.0),
+    "broadcast_tensors": lambda y: torch.broadcast_tensors(y, torch.ones(3, 4))[0].fill_(4.0),
+    "of a row": lambda y: y[1:].unsqueeze(1).expand(3, 2)[0].fill_(4.0),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDED)
+@pytest.mark.parametrize("of", ["copy", "argument", "gradient"])
+@pytest.mark.filterwarnings("ignore:Use of .* on expanded tensors is deprecated")
+def test_writes_through_an_expanded_axis(name: str, of: str) -> None:
+    """Eager writes each element as often as the axis is long; torch's functionalization adds up the differences."""
+
+    def program(x: T) -> T:
+        y = x if of == "argument" else x.clone()
+        EXPANDED[name](y)
+        if of != "gradient":
+            return y * 1
+        z = torch.ones(3, requires_grad=True)
+        return torch.autograd.grad((z * 2).sum(), z)[0] + y[:3]
+
+    with pytest.raises(FrontendError, match="several elements are one in memory"):
+        from_torch(program, (torch.arange(4.0),))
+    if of == "gradient":
+        return
+    torch._dynamo.reset()
+    mine, theirs = torch.arange(4.0), torch.arange(4.0)
+    with pytest.warns(UserWarning, match="a function is left to eager mode: it writes to"):
+        found = torch.compile(program, backend=backend)(mine)
+    torch.testing.assert_close(found, program(theirs))
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_an_expanded_axis_that_is_only_read_is_not_left_to_eager_mode() -> None:
+    torch._dynamo.reset()
+    x = torch.arange(4.0)
+
+    def program(x: T) -> T:
+        y = x.clone()
+        y[1:].mul_(2.0)
+        return y.expand(3, 4) + x.expand(3, 4).clone().fill_(1.0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        torch.testing.assert_close(torch.compile(program, backend=backend)(x), program(x))
+
+
 @pytest.mark.parametrize("write", [windows_apart, every_second, row_of_an_expanded], ids=lambda f: f.__name__)
 def test_writes_through_views_whose_elements_lie_apart(write: Callable[[T], None]) -> None:
     def program(x: T) -> T:

@@ -304,3 +304,17 @@ def test_inlined_into_an_empty_loop() -> None:
     y.inline(1)
     report = validate(f, target="numpy")
     assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_an_index_without_axes(dim: int, engine: Any) -> None:
+    f = Fusion("f")
+    x, i = f.input("x", (4, 3)), f.input("i", (), "int64")
+    row = f.input("row", (3, 4)[dim : dim + 1])
+    at = (i,) if dim == 0 else (None, i)
+    f.output(ig.index_put(x, at, row))
+    f.output(ig.index_put(x, at, row, accumulate=True) + 1.0)
+    f.output(ig.index_get(x, at) * 2.0)
+    assert check_addresses(f, engine=engine).ok
+    assert ig.validate(f, target="python").ok
