@@ -623,15 +623,16 @@ def _distance(a: str, b: str) -> int:
     return row[-1]
 
 
-def no_attribute(module: ModuleType, name: str, otherwise: str = "") -> AttributeError:
-    """The error of a module that lacks ``name``: with the nearest of its names, else with ``otherwise``.
+def no_attribute(module: ModuleType, name: str, otherwise: str = "", instead: str = "") -> AttributeError:
+    """The error of a module that lacks ``name``: with what to write ``instead`` where that is known, else with the
+    nearest of its names, else with ``otherwise``.
 
     >>> import idgraph.layout
     >>> print(no_attribute(idgraph.layout, "infr"))
     module 'idgraph.layout' has no attribute 'infr'; did you mean 'infer'?
     """
     near = "" if name.startswith("_") else nearest(name, {*dir(module), *getattr(module, "__all__", ())})
-    hint = f"; did you mean {near!r}?" if near else otherwise
+    hint = f"; here it is {instead}" if instead else f"; did you mean {near!r}?" if near else otherwise
     return AttributeError(f"module {module.__name__!r} has no attribute {name!r}{hint}", name=name, obj=module)
 
 

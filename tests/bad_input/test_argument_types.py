@@ -132,6 +132,23 @@ def test_an_argument_whose_attributes_fail_is_refused() -> None:
     assert list(caught.value.origins) == [t.name]
 
 
+WAYS_OUT: dict[str, Callable[[Any, Any], object]] = {
+    "x = f.input(name, shape)": lambda f, t: ig.sum(1, t),  # pyright: ignore[reportArgumentType]
+    "ig.cat([x, y], dim)": lambda f, t: ig.cat([]),
+    'k = f.symbol("k", min=1)': lambda f, t: f.input("w", (ig.Fusion("g").symbol("k", min=1),)),
+    "for t in decisions": lambda f, t: ig.layout.infer(f)["x"],  # pyright: ignore[reportArgumentType]
+}
+
+
+@pytest.mark.parametrize("hint", WAYS_OUT)
+def test_a_way_out_and_the_line(hint: str) -> None:
+    f = ig.Fusion("f")
+    t = f.output(ig.copy(f.input("t", shape=(4, 6))))
+    with pytest.raises(ig.IdGraphError) as caught:
+        WAYS_OUT[hint](f, t)
+    assert hint in caught.value.hint and "test_argument_types.py" in caught.value.where
+
+
 HINTS: dict[str, Callable[[Any, Any], object]] = {
     "target: one of 'python', 'numpy', 'cpu', 'cuda'": lambda f, v: ig.emit(f, target=v),
     "symbols: a mapping of strings to integers or None": lambda f, v: ig.validate(f, symbols=v),
