@@ -39,6 +39,7 @@ from idgraph.ir import (  # fmt: skip
 from idgraph.ir import hooks as advice  # fmt: skip
 from idgraph.ir import hooks as estimates  # fmt: skip
 from idgraph.ir import parse_fusion as parse
+from idgraph.ir.foreign_calls import ELSEWHERE as _ELSEWHERE
 from idgraph.ir.limits import Limits
 from idgraph.ir.mesh import Mesh, MeshError, Placement
 from idgraph.ir.ops_index import index_get, index_put, scatter, scatter_add
@@ -231,7 +232,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         ways = "; write it with ig.cat, slices and the like, or import a function of torch: ig.from_torch(fn, args)"
         otherwise = "" if name.startswith("_") else ways
-        raise no_attribute(sys.modules[__name__], name, otherwise)
+        raise no_attribute(sys.modules[__name__], name, otherwise, _ELSEWHERE.get(name, ""))
     found = getattr(load(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found
     return found

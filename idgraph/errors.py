@@ -346,7 +346,7 @@ def arguments(
     Traceback (most recent call last):
     idgraph.errors.EmitError: emit: fusion is 5, an int
       ...
-      hint: fusion: Fusion
+      hint: fusion: a Fusion
     """
 
     def decorate(f: Callable[P, R]) -> Callable[P, R]:
@@ -489,12 +489,12 @@ def _blame(
     """An ``error`` for the first argument that its annotation does not allow."""
     for name, value in _named_arguments(f, args, kwargs):
         hint = f.__annotations__.get(name)
-        if hint is not None and not _allowed(value, _resolved(hint, f), 64):
+        if hint is not None and not _allowed(value, allowed := _resolved(hint, f), 64):
             kind = type(value).__name__
             told = error(
                 f"{f.__name__}: {name} is {short_repr(value)}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}",
                 where=user_line(),
-                hint=f"{name}: {hint}",
+                hint=f"{name}: {_in_words(allowed)}",
             )
             told.__suppress_context__ = True
             return told
@@ -623,15 +623,16 @@ def _distance(a: str, b: str) -> int:
     return row[-1]
 
 
-def no_attribute(module: ModuleType, name: str, otherwise: str = "") -> AttributeError:
-    """The error of a module that lacks ``name``: with the nearest of its names, else with ``otherwise``.
+def no_attribute(module: ModuleType, name: str, otherwise: str = "", instead: str = "") -> AttributeError:
+    """The error of a module that lacks ``name``: with what to write ``instead`` where that is known, else with the
+    nearest of its names, else with ``otherwise``.
 
     >>> import idgraph.layout
     >>> print(no_attribute(idgraph.layout, "infr"))
     module 'idgraph.layout' has no attribute 'infr'; did you mean 'infer'?
     """
     near = "" if name.startswith("_") else nearest(name, {*dir(module), *getattr(module, "__all__", ())})
-    hint = f"; did you mean {near!r}?" if near else otherwise
+    hint = f"; here it is {instead}" if instead else f"; did you mean {near!r}?" if near else otherwise
     return AttributeError(f"module {module.__name__!r} has no attribute {name!r}{hint}", name=name, obj=module)
 
 
@@ -743,3 +744,37 @@ def _allowed(value: object, hint: object, depth: int) -> bool:
         pairs = cast("Mapping[object, object]", value).items()
         return all(_allowed(k, parts[0], depth - 1) and _allowed(v, parts[1], depth - 1) for k, v in pairs)
     return held
+
+
+_NOUNS = {
+    "int": "integer", "float": "number", "str": "string", "bool": "boolean", "PathLike": "path", "Path": "path",
+    "Iterable": "sequence", "Collection": "sequence", "Sequence": "sequence", "tuple": "sequence", "list": "sequence",
+    "Mapping": "mapping", "dict": "mapping", "Callable": "function", "ndarray": "array",
+}  # fmt: skip
+
+
+def _in_words(hint: object, *, many: bool = False) -> str:
+    """An annotation as it is said: `Mapping[str, int] | None` is "a mapping of strings to integers or None"."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Union or origin is UnionType:
+        named = [p for p in parts if not getattr(p, "_is_protocol", False)]
+        named = named if any(p is not NoneType for p in named) else list(parts)
+        words = list(dict.fromkeys(_in_words(p, many=many) for p in named))
+        words = [w for w in words if w != "anything"] if {*words} - {"anything", "None"} else ["anything"]
+        return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    if origin is Literal:
+        return "one of " * (len(parts) > 1) + ", ".join(map(repr, parts))
+    kind = origin or hint
+    if kind is None or kind is NoneType:
+        return "None"
+    if not isinstance(kind, type) or kind is Any or kind is object:
+        return "anything"
+    if kind is bool and not many:
+        return "True or False"
+    noun = _NOUNS.get(kind.__name__, kind.__name__)
+    said = f"{noun}s" if many else f"{'an' if noun[0] in 'aeiouAEIO' else 'a'} {noun}"
+    if noun == "sequence" and parts:
+        said += f" of {_in_words(parts[0], many=True)}"
+    if noun == "mapping" and parts:
+        said += f" of {_in_words(parts[0], many=True)} to {_in_words(parts[1], many=True)}"
+    return said

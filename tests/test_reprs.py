@@ -78,3 +78,23 @@ def test_the_repr_of_an_answer_is_its_text() -> None:
 def test_a_misspelt_name_suggests_the_right_one(where: str, name: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=rf"did you mean '{meant}'\?"):
         getattr(importlib.import_module(f"idgraph{where}"), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("einsum", "ig.matmul(x, y)"), ("masked_fill", "ig.where(mask, value, x)"), ("max", "ig.amax(x)"),
+        ("arange", "ig.iota(n, fusion=f)"), ("zeros", "ig.full(shape, 0.0, fusion=f)"),
+        ("view", "ig.reshape(x, shape)"),
+    ],
+)  # fmt: skip
+def test_a_name_of_another_library_is_written_here(name: str, here: str) -> None:
+    """The words that attributes of a tensor know, the module knows: a near name that means something else is none."""
+    with pytest.raises(AttributeError) as caught:
+        getattr(ig, name)
+    assert f"here it is {here}" in str(caught.value)
+    f = ig.Fusion("f")
+    x = y = f.input("x", (4, 4))
+    names: dict[str, Any] = {"ig": ig, "f": f, "x": x, "y": y, "mask": x > 0.0, "value": 1.0, "n": 4, "shape": (2, 8)}
+    exec(f"made = {here}", names)
+    assert isinstance(names["made"], ig.Tensor)

@@ -24,7 +24,7 @@ from idgraph.kernel.def_use import stored_in
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.passes.kernel_fusion import ARRAYS, LOOKED_AT
 from idgraph.runtime.program import launches
-from idgraph.schedule.inlining import sharing
+from idgraph.schedule.legality import sharing
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from idgraph.errors import OperationError, nearest, user_line
 
-_ELSEWHERE = {
+ELSEWHERE = {
     "view": "ig.reshape(x, shape)", "size": "x.shape", "dim": "x.ndim", "t": "x.T", "to": "ig.cast(x, dtype)",
     "astype": "ig.cast(x, dtype)", "type": "ig.cast(x, dtype)", "float": 'ig.cast(x, "float32")',
     "half": 'ig.cast(x, "float16")', "int": 'ig.cast(x, "int32")', "clone": "ig.copy(x)", "contiguous": "ig.copy(x)",
@@ -23,7 +23,9 @@ _ELSEWHERE = {
     "compute_inline": "ig.schedule.inline_most(f)", "unroll": 'x.parallelize(axis, "unroll")',
     "bind": 'x.parallelize(axis, "threadIdx.x")', "fuse": "x.merge(outer, inner)", "tile": "x.split(axis, factor)",
     "set_scope": 'x.set_memory("shared")', "reorder_loops": "x.reorder({old: new})",
-    "rfactor": "ig.reshape(x, shape), then one reduction for each part",
+    "einsum": "ig.matmul(x, y), or unsqueeze, multiply and ig.sum", "linear": "ig.matmul(x, w.T) + b",
+    "arange": "ig.iota(n, fusion=f)", "zeros": "ig.full(shape, 0.0, fusion=f)", "ones": "ig.full(shape, 1.0, fusion=f)",
+    "tensor": 'f.input("x", shape)', "rfactor": "ig.reshape(x, shape), then one reduction for each part",
     "cache_read": "ig.copy(x)", "cache_write": "ig.copy(x)", "cacheAfter": "ig.copy(x)", "cacheBefore": "ig.copy(x)",
     "set_layout": "x.set_allocation(x.logical)", "stride_order": "x.set_allocation(x.logical)",
 }  # fmt: skip
@@ -70,8 +72,8 @@ def written(word: str, tensor: str, own: tuple[str, ...] = ()) -> str:
     """The form of another library's ``word`` for a tensor here; "" where nothing like it is known."""
     known = _functions()
     shown = _shown(tensor)
-    if word in _ELSEWHERE:
-        return _ELSEWHERE[word].replace("[x", f"[{shown}").replace("(x", f"({shown}").replace("x.", f"{shown}.")
+    if word in ELSEWHERE:
+        return ELSEWHERE[word].replace("[x", f"[{shown}").replace("(x", f"({shown}").replace("x.", f"{shown}.")
     if word in known:
         function: Any = known[word]
         code = getattr(function, "__wrapped__", function).__code__

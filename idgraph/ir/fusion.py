@@ -1104,7 +1104,7 @@ class Fusion(Restorable, ShownFusion):
             raise OperationError(
                 f"{name}: axis {axis} uses {strange[0]}, which is not a symbol of fusion {self.name}",
                 where=user_line(),
-                hint=f'n = f.symbol("{strange[0]}", min=1)',
+                hint=f'{strange[0]} = f.symbol("{strange[0]}", min=1)',
             )
         said = "a non-negative int, or an expression of this fusion's symbols that is never negative"
         raise OperationError(

@@ -566,7 +566,11 @@ def set_allocation(
             else f"{missing[0].label} does not follow from them" if missing
             else "an axis is named twice"
         )  # fmt: skip
-        raise ScheduleError(f"set_allocation: {tensor.name}: {fault}", where=user_line())
+        raise ScheduleError(
+            f"set_allocation: {tensor.name}: {fault}",
+            where=user_line(),
+            hint=f"all of {tensor.name}.logical in any order, or of {tensor.name}.loop",
+        )
     given = None if steps is None else checked_strides(tensor.name, domains, flags, steps)
     tensor.domain.allocation = tuple(domains)
     tensor.domain.strides = tensor.fusion.free_strides(tensor, flags) if given is None else tuple(map(as_expr, given))

@@ -16,7 +16,11 @@ Operand = Tensor | Scalar | Expr
 def checked(x: object, op: str) -> Tensor:
     """``x`` as a tensor, or an error that names the operation."""
     if not isinstance(x, Tensor):
-        raise OperationError(f"{op}: {type(x).__name__} is not a tensor of a fusion", where=user_line())
+        raise OperationError(
+            f"{op}: {type(x).__name__} is not a tensor of a fusion",
+            where=user_line(),
+            hint="a tensor first: x = f.input(name, shape), or the result of an operation",
+        )
     return x
 
 

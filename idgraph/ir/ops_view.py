@@ -289,7 +289,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> 
     (Resize(I7[32] -> I6[64]; 0, 32), Resize(I8[32] -> I6[64]; 32, 0))
     """
     if not listed(tensors, "cat"):
-        raise OperationError("cat: no tensor to join", where=user_line())
+        raise OperationError("cat: no tensor to join", where=user_line(), hint="ig.cat([x, y], dim)")
     at = resolve_dim(checked(tensors[0], "cat"), dim, "cat")
     return apply_op("cat", *tensors, dim=at, name=name)
 
@@ -304,7 +304,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -
     (4, 8, 2)
     """
     if not listed(tensors, "stack"):
-        raise OperationError("stack: no tensor to join", where=user_line())
+        raise OperationError("stack: no tensor to join", where=user_line(), hint="ig.stack([x, y], dim)")
     first = checked(tensors[0], "stack")
     dim = resolve_stacked(dim, first.ndim + 1)
     for n, t in enumerate(tensors):

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.display import Printed, Sheet
-from idgraph.errors import OperationError, arguments, short_repr
+from idgraph.errors import OperationError, arguments, short_repr, user_line
 from idgraph.index.allocation import strides
 from idgraph.index.bank_conflicts import warp_bytes
 from idgraph.ir import Fusion, IterDomain, Tensor
@@ -99,7 +99,11 @@ class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
         found = self.by_tensor.get(given) if isinstance(given, Tensor) else None
         if found is None:
             named = given.name if isinstance(given, Tensor) else short_repr(given)
-            raise NoDecision(f"{named} has no memory format here", hint="outputs have one, and tensors between kernels")
+            raise NoDecision(
+                f"{named} has no memory format here",
+                where=user_line(),
+                hint="outputs have one, and tensors between kernels: [t.name for t in decisions]",
+            )
         return found
 
     def __iter__(self) -> Iterator[Tensor]:

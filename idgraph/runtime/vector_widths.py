@@ -49,12 +49,15 @@ def _check_strict(fusion: Fusion, maps: IndexMaps, plan: KernelModule) -> None:
             because = [f"{strict.name} asks for its vector width strictly"]
             if not extent.is_const:
                 because.append(f"loop {w.loop} has {extent} steps: no vector is as long as a symbol")
+            ways = [f"split by {w.got}"] if extent.is_const and w.got > 1 else []
+            if not extent.is_const:
+                ways = [f"split by {w.most}, with a symbol that is a multiple: f.symbol(name, multiple_of={w.most})"]
+            more = f"`IdModel.access(e, t).explain_vector_width({w.loop!r})` says what would allow more"
             raise EmitError(
-                f"{w}",
+                f"the strict vector width is not given: {w}",
                 where=next((s.line for s in reversed(strict.log) if s.kwargs.get("strict")), None),
                 because=because,
-                hint=f"split by {w.got if extent.is_const else w.most}, or leave strict out: "
-                f"`IdModel.access(e, t).explain_vector_width({w.loop!r})` says what would allow more",
+                hint=", or ".join([*ways, f"leave strict out: {more}"]),
             )
 
 

@@ -30,8 +30,7 @@ from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.clone import rewriting
 from idgraph.ir.iter_domain import is_one
 from idgraph.ir.ragged_axes import row_axes
-from idgraph.ir.walks import reach
-from idgraph.schedule.legality import drop_inlining, nest_error
+from idgraph.schedule.legality import InlineStop, drop_inlining, inline_stops, nest_error, sharing
 
 Conflicts = list[tuple[tuple[Tensor, ...], ScheduleError]]
 
@@ -46,18 +45,6 @@ def undo_conflicting_inlines(fusion: Fusion, inlined: Sequence[Tensor]) -> None:
     open_ = _conflicts(fusion, among)
     while open_ and (left := _one_less(fusion, inlined, among, open_)) is not None:
         open_ = left
-
-
-def sharing(*tensors: Tensor) -> tuple[TensorExpr, ...]:
-    """The operations that share a loop with those of ``tensors``, through tensors inlined, in order: no other can
-    conflict."""
-
-    def joined(e: TensorExpr) -> list[TensorExpr]:
-        made = [p.definition for p in e.inputs if p.definition is not None and p.inline_position]
-        return [*made, *(e.output.uses if e.output.inline_position else ())]
-
-    found = reach([e for t in tensors if (e := t.definition) is not None], joined)
-    return tuple(e for e in tensors[0].fusion.exprs if e in found)
 
 
 def _doubtful(fusion: Fusion, inlined: Sequence[Tensor]) -> tuple[TensorExpr, ...]:
@@ -116,19 +103,22 @@ def _near(tensors: Sequence[Tensor], inlined: Sequence[Tensor]) -> Iterator[Tens
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
-def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None:
+def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> tuple[InlineStop, ...]:
     """Inline every intermediate (or those named) as far right as the index graph allows.
 
     Consumers first, each from its largest position down; a position that would need one value at two coordinates, or
     that no loop nest can do, is not taken; nor one whose loop is longer or shorter than its reader's, which `inline`
     takes where the coordinates are one. What would race, or be read before it is complete, is inlined less deep.
+    Returns the tensors left outside some of their loops, each with the refusal of one loop more.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> t0 = f.input("t0", shape=(4, 8))
     >>> t1 = ig.exp(t0)
     >>> t2 = f.output(t1 / ig.sum(t1, 1, keepdim=True))
-    >>> ig.schedule.inline_most(f)
+    >>> for stop in ig.schedule.inline_most(f):
+    ...     print(f"{stop.tensor.name} at {stop.position}: {stop.refusal.what}")
+    t1 at 1: t2 is not finished where t3 reads it: both stand inside one loop 1, but t2 is inlined at 1 only
     >>> [(t.name, t.inline_position) for t in f.tensors]
     [('t0', 0), ('t1', 1), ('t2', 1), ('t3', 0)]
     """
@@ -136,6 +126,7 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     chosen, _ = _positioned(fusion, fusion.tensors if tensors is None else _named(fusion, tensors), {})
     undo_conflicting_inlines(fusion, chosen)
     _record(chosen)
+    return inline_stops(fusion, chosen[::-1])
 
 
 def inline_far(

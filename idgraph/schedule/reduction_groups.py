@@ -29,8 +29,8 @@ from idgraph.ir.walks import operands, reach
 from idgraph.layout.stride_order import own_order
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.fusion_segments import followed_scans, narrowest, repeated_gathers
-from idgraph.schedule.inlining import private_copy, sharing
-from idgraph.schedule.legality import nest_error
+from idgraph.schedule.inlining import private_copy
+from idgraph.schedule.legality import nest_error, sharing
 from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, product_of, reduces, reduction_domains
 from idgraph.schedule.reduction_persistence import ReductionGroup
 from idgraph.schedule.reduction_tiling import BLOCK, ReductionTiling, choose_reduction_tiling, is_outer_reduction

@@ -151,7 +151,7 @@ def loop_nest(what: object) -> str:
     >>> x = f.input("x", shape=(4, 30))
     >>> t = ig.exp(x, name="t")
     >>> y = f.output(ig.div(t, ig.sum(t, 1, keepdim=True, name="s"), name="y"))
-    >>> ig.schedule.inline_most(f)
+    >>> _ = ig.schedule.inline_most(f)
     >>> print(loop_nest(f))
     for i0 < 4:
       allocate t: 30 float32, private

@@ -130,3 +130,39 @@ def test_an_argument_whose_attributes_fail_is_refused() -> None:
     with pytest.raises(ig.ScheduleError, match="has no loop axis") as caught:
         t.split(axis, 2)
     assert list(caught.value.origins) == [t.name]
+
+
+WAYS_OUT: dict[str, Callable[[Any, Any], object]] = {
+    "x = f.input(name, shape)": lambda f, t: ig.sum(1, t),  # pyright: ignore[reportArgumentType]
+    "ig.cat([x, y], dim)": lambda f, t: ig.cat([]),
+    'k = f.symbol("k", min=1)': lambda f, t: f.input("w", (ig.Fusion("g").symbol("k", min=1),)),
+    "for t in decisions": lambda f, t: ig.layout.infer(f)["x"],  # pyright: ignore[reportArgumentType]
+}
+
+
+@pytest.mark.parametrize("hint", WAYS_OUT)
+def test_a_way_out_and_the_line(hint: str) -> None:
+    f = ig.Fusion("f")
+    t = f.output(ig.copy(f.input("t", shape=(4, 6))))
+    with pytest.raises(ig.IdGraphError) as caught:
+        WAYS_OUT[hint](f, t)
+    assert hint in caught.value.hint and "test_argument_types.py" in caught.value.where
+
+
+HINTS: dict[str, Callable[[Any, Any], object]] = {
+    "target: one of 'python', 'numpy', 'cpu', 'cuda'": lambda f, v: ig.emit(f, target=v),
+    "symbols: a mapping of strings to integers or None": lambda f, v: ig.validate(f, symbols=v),
+    "seed: an integer": lambda f, v: ig.validate(f, seed=v),
+    "exhaustive: True or False": lambda f, v: ig.validate(f, exhaustive=v),
+    "tensors: a sequence of Tensors or None": lambda f, v: ig.schedule.inline_most(f, v),
+    "device: a Device, a string or None": lambda f, v: ig.schedule.auto(f, device=v),
+}
+
+
+@pytest.mark.parametrize("words", HINTS)
+def test_a_hint_says_types_in_words(words: str) -> None:
+    f = ig.Fusion("f")
+    f.output(ig.copy(f.input("t", shape=(4, 6))))
+    with pytest.raises(ig.IdGraphError) as caught:
+        HINTS[words](f, 2.5)
+    assert caught.value.hint == words

@@ -18,10 +18,11 @@ def test_the_programs_of_the_readme() -> None:
     refuted, cycle = re.findall(r"```\n((?:refuted|shift cycle).*?)```", README, re.DOTALL)
     names: dict[str, Any] = {}
     printed: list[list[str]] = []
-    for block in blocks:
-        linecache.cache["rope.py"] = (1, None, block.splitlines(keepends=True), "rope.py")
+    named = re.findall(r"[Ii]n `(\w+\.py)`", README)
+    for block, file in zip(blocks, [*named, named[-1]], strict=True):  # the last one continues the second
+        linecache.cache[file] = (1, None, block.splitlines(keepends=True), file)
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile(block, "rope.py", "exec"), names)
+            exec(compile(block, file, "exec"), names)
         printed.append(out.getvalue().splitlines())
     assert printed[0][: len(refuted.splitlines())] == refuted.splitlines()
     # The lines of the report without the program's text behind them.

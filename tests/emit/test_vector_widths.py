@@ -128,8 +128,22 @@ def test_a_loop_as_long_as_a_symbol_is_no_vector() -> None:
     y.vectorize(0, strict=True)
     with pytest.raises(ig.EmitError, match="no vector is as long as a symbol") as caught:
         ig.emit(f, target="cuda")
-    assert "split by 4" in str(caught.value)
+    assert "split by 4" in str(caught.value) and "multiple_of=4" in str(caught.value)
     assert sorted(f.verify().refusals) == ["cuda"]
+    g = ig.Fusion("g")
+    z = g.output(ig.mul(g.input("x", shape=(g.symbol("n", min=1, multiple_of=4),)), 2.0))
+    z.split(0, 4).vectorize(1, strict=True)
+    assert g.verify().ok and not g.verify().widths
+
+
+def test_no_way_out_is_a_split_by_one() -> None:
+    f = ig.Fusion("f")
+    y = f.output(ig.mul(f.input("x", shape=(8, 96)), 2.0, name="y"))
+    y.split(1, 3).vectorize(2, strict=True)
+    with pytest.raises(ig.EmitError, match="the strict vector width is not given: y: i2 over x: asked 3") as caught:
+        ig.emit(f, target="cuda")
+    assert caught.value.hint.startswith("leave strict out")
+    assert str(caught.value) == str(f.verify().refusals["cuda"])
 
 
 @pytest.mark.parametrize(("memory", "targets"), [("local", ["cpu", "cuda", "numpy", "python"]), ("shared", ["cuda"])])

@@ -321,3 +321,63 @@ def test_what_a_tensor_is_refused_alone_is_asked_once_for_all_like_it(monkeypatc
     monkeypatch.setattr(inline._InlineLimits, "limit", own_limit)
     one_by_one = asked(16)
     assert one_by_one[1] == many[1] and one_by_one[0] > 4 * many[0]
+
+
+def refusal(f: Fusion, name: str, position: int, *, by_hand: bool) -> ScheduleError | None:
+    """The error of a copy of ``f`` with a tensor inlined there, in the loops that it has or in those `inline` adds."""
+    copied = ig.parse(str(f))
+    try:
+        if by_hand:
+            copied[name].inline(position)
+        else:
+            copied[name].inline_position = position
+        ig.emit(copied, target="python")
+    except ScheduleError as error:
+        return error
+    return None
+
+
+@settings(max_examples=examples(40))
+@given(fusions(max_steps=8), st.data())
+def test_what_is_left_outside_a_loop_has_its_reason(f: Fusion, data: Any) -> None:
+    """Each tensor that could run in one loop more says why it does not: `emit` refuses that loop in the same words."""
+    made = [t for t in f.tensors if t.definition is not None and t.loop]
+    if made:
+        reference = data.draw(st.sampled_from(made))
+        reference.split(len(reference.loop) - 1, 2)
+        ig.schedule.like(f, reference)
+    note(str(f))
+    stops = {stop.tensor: stop for stop in ig.schedule.inline_most(f)}
+    for t in made:
+        left = [d for d in t.loop[t.inline_position :] if d.kind != "reduction" and d.extent != 1]
+        assert (t in stops) == bool(t.uses and left), t
+    for t, stop in stops.items():
+        at, said = stop.position + 1, stop.refusal
+        assert at == t.inline_position + 1
+        error = refusal(f, t.name, at, by_hand=said.what.startswith("inline: "))
+        assert "would be longer or shorter" in said.what if error is None else error.what == said.what
+        assert (f"{t.name}.inline({at})" in said.hint) == (refusal(f, t.name, at, by_hand=True) is None)
+
+
+def test_the_way_out_of_a_stop_was_tried() -> None:
+    f = ig.Fusion("halves")
+    x = ig.exp(f.input("x", shape=(4, 8)))
+    f.output(x[:, :4] + x[:, 4:])
+    (stop,) = ig.schedule.inline_most(f)
+    assert str(stop).startswith("t1 is inlined at 1 of its 2 loops; one more: tensor t1 is inlined at 2, but its loop")
+    assert "where that is at i1, it reads what t1 computes at i1 + 4" in str(stop)
+    assert "ig.schedule.recompute(t1, t3.definition)" in stop.refusal.hint
+    ig.schedule.recompute(x, f.exprs[2])
+    x.inline(2)
+    assert ig.validate(f, target="python").ok
+    assert stop.refusal.what  # of the fusion as it was
+
+
+def test_a_loop_of_another_length_is_taken_by_hand() -> None:
+    f = ig.Fusion("longer")
+    x = ig.exp(f.input("x", shape=(4,)))
+    f.output(ig.pad(x, (0, 4)))
+    (stop,) = ig.schedule.inline_most(f)
+    assert (stop.refusal.what, stop.refusal.hint) == ("loop 0 of t1 would be longer or shorter", "t1.inline(1)")
+    x.inline(1)
+    assert ig.validate(f, target="python").ok
