@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -230,7 +230,7 @@ class Program:
                 index, at = self._index(tuple(r.randrange(1, n + 1) for n in shape), shape[d])
                 u = self._input(f"s{len(self.inputs)}", at.shape)
                 array, bound = v.array.copy(), v.bound.copy()
-                grid: Array = np.indices(at.shape)
+                grid = cast("list[Array]", [*np.indices(at.shape)])
                 where = (*grid[:d], at, *grid[d + 1 :])
                 np.add.at(array, where, u.array)
                 np.add.at(bound, where, u.bound)
