@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr, simplify
+from idgraph.arith import Expr, simplify, symbol
 from idgraph.arith.expr import postorder
 from idgraph.arith.linear import minus
 from idgraph.cost.access_sites import ComputedValue, Data, EnclosingLoop, KernelSites, MemoryValue, ReducedValue, Value
@@ -87,7 +87,8 @@ def _index_exprs(v: Value) -> list[Expr]:
         case ComputedValue(_, operands):
             return [e for o in operands for e in _index_exprs(o)]
         case ReducedValue():
-            return [*_index_exprs(v.start), *_index_exprs(v.value), *v.conditions]
+            steps = [symbol(x.var) for x in v.loops if v.running]
+            return [*_index_exprs(v.start), *_index_exprs(v.value), *v.conditions, *steps]
 
 
 def grid(loops: Sequence[EnclosingLoop]) -> tuple[Env, int]:
