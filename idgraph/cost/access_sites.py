@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, assert_never
@@ -12,6 +13,7 @@ from idgraph.ir import DType, is_float
 from idgraph.kernel.ir import (
     PRIME,
     Accumulate,
+    AccumulateOp,
     Alloc,
     Barrier,
     BlockReduce,
@@ -40,6 +42,7 @@ from idgraph.kernel.ir import (
     VectorAdd,
     VectorLoad,
     VectorStore,
+    walk,
 )
 
 Kind = Literal["read", "write", "atomic"]
@@ -81,7 +84,21 @@ class ComputedValue:
     operands: tuple[Value, ...]
 
 
-Value: TypeAlias = "MemoryValue | ComputedValue | Constant | Index"
+@dataclass(frozen=True, slots=True)
+class ReducedValue:
+    """``start``, which is the identity element or what was combined before, combined with ``value`` at those points of
+    ``loops`` at which ``conditions`` hold: at all of them, or where ``running`` up to the point that it is asked at."""
+
+    op: AccumulateOp
+    dtype: DType
+    start: Value
+    value: Value
+    loops: tuple[EnclosingLoop, ...]
+    conditions: tuple[Expr, ...]
+    running: bool = False
+
+
+Value: TypeAlias = "MemoryValue | ComputedValue | ReducedValue | Constant | Index"
 
 
 @dataclass(slots=True)
@@ -126,14 +143,14 @@ class Work:
 @dataclass(slots=True)
 class KernelSites:
     """All of one kernel: ``data`` are its loaded indices by symbol, ``exchanges`` what threads along some dimensions
-    combine of their values."""
+    combine of their values, ``stores`` what it writes into arrays of integers, or combines with what is there."""
 
     sites: list[AccessSite] = field(default_factory=list[AccessSite])
     works: list[Work] = field(default_factory=list[Work])
     exchanges: list[tuple[Work, tuple[str, ...]]] = field(default_factory=list[tuple[Work, tuple[str, ...]]])
     data: dict[str, Data] = field(default_factory=dict[str, Data])
-    stores: list[tuple[AccessSite, tuple[Value, ...]]] = field(
-        default_factory=list[tuple[AccessSite, tuple[Value, ...]]]
+    stores: list[tuple[AccessSite, tuple[Value, ...], AccumulateOp | None]] = field(
+        default_factory=list[tuple[AccessSite, tuple[Value, ...], "AccumulateOp | None"]]
     )
 
 
@@ -161,6 +178,8 @@ class _SiteCollector:
         numbers = {s: as_expr(sizes[s.removesuffix(PRIME)]) for s in kernel.scalars}
         self.known: dict[str, Expr] = {**{n: as_expr(v) for n, v in sizes.items()}, **numbers}
         self.values: dict[str, Value] = {}
+        self.starts: dict[str, tuple[_Context, Constant]] = {}
+        self.parts = Counter(str(s.acc) for s in walk(kernel.body) if isinstance(s, Accumulate))
         self.note = ""
         self.loops = 0
         self.body(kernel.body, _Context())
@@ -195,7 +214,11 @@ class _SiteCollector:
                 self.memory(s, place)
             case Compute() | Half2Op() | BlockReduce() | Select() | ExtractHalf():
                 self.compute(s, place)
-            case InitAccumulator() | RegisterArray() | Alloc() | Barrier():
+            case InitAccumulator(name, dtype, value):
+                acc = str(Local(name, dtype))
+                self.starts[acc] = place, Constant(value)
+                self.values[acc] = Constant(value)
+            case RegisterArray() | Alloc() | Barrier():
                 pass
             case _:
                 assert_never(s)
@@ -277,17 +300,31 @@ class _SiteCollector:
                 self.stored(values)
             case VectorAdd(buffer, address, values):
                 self.site("atomic", buffer, address, len(values), place)
+                self.stored(values, "sum")
             case Accumulate(acc, op, value, buffer, address, shared, running):
                 self.work(op, acc.dtype, 1, place)
+                if running is not None:
+                    whole = self.parts[str(acc)] == 1 and buffer is None
+                    one = self.reduced(acc, op, value, place) if whole else None
+                    made = replace(one, running=True) if one is not None else None
+                    self.values[str(running)] = made or ComputedValue(None, (self.value(value),))
                 if buffer is not None and address is not None:
                     for kind in ("atomic",) if shared else ("read", "write"):
                         self.site(kind, buffer, address, 1, place)
+                    self.stored((value,), op)
                 else:
-                    self.values[str(acc)] = ComputedValue(None, (self.value(value),))
-                if running is not None:
-                    self.values[str(running)] = ComputedValue(None, (self.value(value),))
+                    found = self.reduced(acc, op, value, place)
+                    self.values[str(acc)] = found or ComputedValue(None, (self.value(value),))
             case _:
                 assert_never(s)
+
+    def reduced(self, acc: Local, op: AccumulateOp, value: Operand, place: _Context) -> ReducedValue | None:
+        """The accumulator behind the loops that lie between its first value and here."""
+        if str(acc) not in self.starts:
+            return None
+        start, _ = self.starts[str(acc)]
+        loops, conditions = place.around[len(start.around) :], place.conditions[len(start.conditions) :]
+        return ReducedValue(op, acc.dtype, self.value(acc), self.value(value), loops, conditions)
 
     def compute(self, s: Compute | Half2Op | BlockReduce | Select | ExtractHalf, place: _Context) -> None:
         match s:
@@ -298,12 +335,20 @@ class _SiteCollector:
                 if op != "pack" and not op.startswith("pick"):
                     self.work(op, local.dtype, 2, place)
                 self.values[str(local)] = ComputedValue(None, tuple(self.value(o) for o in operands))
-            case BlockReduce(acc, op, dims):
+            case BlockReduce(acc, op, dims, before):
                 self.work(op, acc.dtype, 1, place)
                 self.found.exchanges.append((self.found.works[-1], dims))
+                own = self.value(acc)
+                threads = tuple(x for x in place.around if x.parallel in dims)
+                if len(threads) == len(dims) and str(acc) in self.starts:
+                    self.values[str(acc)] = ReducedValue(op, acc.dtype, self.starts[str(acc)][1], own, threads, ())
+                if before is not None:
+                    self.values[str(before)] = ComputedValue(None, (own,))
             case Select(local, cases, default):
-                made = tuple(self.value(o) for o in (*(o for _, o in cases), default))
-                self.values[str(local)] = ComputedValue(None, made)
+                chosen = self.value(default)
+                for condition, o in reversed(cases):
+                    chosen = ComputedValue("where", (Index(self.at(condition)), self.value(o), chosen))
+                self.values[str(local)] = chosen
             case ExtractHalf(local, word):
                 self.values[str(local)] = ComputedValue(None, (self.value(word),))
             case _:
@@ -314,11 +359,11 @@ class _SiteCollector:
             AccessSite(kind, buffer, self.at(address), width, place.around, place.conditions, place.dims, self.note)
         )
 
-    def stored(self, values: tuple[Operand, ...]) -> None:
-        """Keep the integers that the last site stores: a later kernel may index with them."""
+    def stored(self, values: tuple[Operand, ...], op: AccumulateOp | None = None) -> None:
+        """Keep the integers that the last site stores, or combines with: a later kernel may index with them."""
         site = self.found.sites[-1]
-        if site.buffer.place == "global" and not is_float(site.buffer.dtype):
-            self.found.stores.append((site, tuple(self.value(v) for v in values)))
+        if site.buffer.place in ("global", "output") and not is_float(site.buffer.dtype):
+            self.found.stores.append((site, tuple(self.value(v) for v in values), op))
 
     def work(self, op: str, dtype: DType, count: int, place: _Context) -> None:
         self.found.works.append(Work(op, dtype, count, place.around, place.conditions, place.dims))

@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr, simplify
+from idgraph.arith import Expr, simplify, symbol
 from idgraph.arith.expr import postorder
 from idgraph.arith.linear import minus
-from idgraph.cost.access_sites import ComputedValue, Data, EnclosingLoop, KernelSites, MemoryValue, Value
+from idgraph.cost.access_sites import ComputedValue, Data, EnclosingLoop, KernelSites, MemoryValue, ReducedValue, Value
 from idgraph.ir import is_float
 from idgraph.ir.walks import reach
 from idgraph.kernel.ir import Constant, Index
@@ -86,6 +86,9 @@ def _index_exprs(v: Value) -> list[Expr]:
             return []
         case ComputedValue(_, operands):
             return [e for o in operands for e in _index_exprs(o)]
+        case ReducedValue():
+            steps = [symbol(x.var) for x in v.loops if v.running]
+            return [*_index_exprs(v.start), *_index_exprs(v.value), *v.conditions, *steps]
 
 
 def grid(loops: Sequence[EnclosingLoop]) -> tuple[Env, int]:
@@ -149,8 +152,7 @@ def _evaluate(v: Value, env: Env, data: Mapping[str, Data], arrays: Arrays, coun
         case Constant(value):
             return value
         case Index(e):
-            with_data(env, data, e.names, arrays, count)
-            return _evaluate_at(e, env, count)
+            return _evaluate_at(e, env, count) if with_data(env, data, e.names, arrays, count) else None
         case MemoryValue(buffer, address):
             if buffer.title not in arrays or is_float(buffer.dtype):
                 return None
@@ -163,27 +165,68 @@ def _evaluate(v: Value, env: Env, data: Mapping[str, Data], arrays: Arrays, coun
                 return None
             made = [_evaluate(o, env, data, arrays, count) for o in operands]
             return None if any(x is None for x in made) else _OPS[op](*made)
+        case ReducedValue():
+            return _folded(v, env, data, arrays, count)
+
+
+_ENDS = np.iinfo(np.int64)
+_COMBINED: Mapping[str, tuple[Any, int]] = {
+    "sum": (np.add, 0), "prod": (np.multiply, 1), "amax": (np.maximum, _ENDS.min), "amin": (np.minimum, _ENDS.max),
+    "any": (np.logical_or, 0), "all": (np.logical_and, 1),
+}  # fmt: skip
+
+
+def _folded(v: ReducedValue, env: Env, data: Mapping[str, Data], arrays: Arrays, count: int) -> Any:
+    """What is combined at each point of ``env``, step by step; None where that is too much or rests on a guess."""
+    inner, steps = grid(v.loops)
+    own = {x.var for x in v.loops}
+    if is_float(v.dtype) or v.op not in _COMBINED or count * steps > limit() or (v.running and not own <= env.keys()):
+        return None
+    wide: Env = {n: np.repeat(at, steps) for n, at in env.items() if n not in data and n not in own}
+    wide |= {n: np.tile(at, count) for n, at in inner.items()}
+    inside, known = holds(v.conditions, wide, data, arrays, count * steps)
+    start = _evaluate(v.start, env, data, arrays, count)
+    terms = _evaluate(v.value, wide, data, arrays, count * steps)
+    if not known or start is None or terms is None:
+        return None
+    if v.running:
+        here = np.zeros(count, np.int64)
+        for x in v.loops:
+            here = here * x.extent + env[x.var]
+        inside &= np.tile(np.arange(steps), count) <= np.repeat(here, steps)
+    combine, nothing = _COMBINED[v.op]
+    table = np.where(inside, terms, nothing).astype(np.int64).reshape(count, steps)
+    return combine(start, combine.reduce(table, 1)).astype(v.dtype)
 
 
 def stored_integers(found: KernelSites, arrays: Arrays, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Arrays of integers that a kernel stores for later ones, by tensor, where all their values are known."""
+    """Arrays of integers that a kernel stores for later ones, by tensor, where all their values are known.
+
+    ``arrays`` are those that were there before: a kernel may write a part of one.
+    """
     made: dict[str, Any] = {}
-    spoiled = {s.buffer.title for s in found.sites if s.kind == "atomic"}
-    for s, stored in found.stores:
-        total = prod(x.extent for x in s.around)
-        if s.buffer.title in spoiled or total * s.width > 4 * limit() or len(stored) != s.width:
-            spoiled.add(s.buffer.title)
+    combined = {s.buffer.title for s, _, op in found.stores if op is not None}
+    spoiled: set[str] = set()
+    for s, stored, op in found.stores:
+        title, total = s.buffer.title, prod(x.extent for x in s.around)
+        again = prod(x.extent for x in relevant([s.address], s.around, found.data)) < total
+        if total * s.width > 4 * limit() or len(stored) != s.width or (op is None and title in combined and again):
+            spoiled.add(title)
             continue
         env, count = grid(s.around)
         inside, known = holds(s.conditions, env, found.data, arrays, count)
         address, sure = values(s.address, env, found.data, arrays, count)
         told = [_evaluate(v, env, found.data, arrays, count) for v in stored]
-        if not (known and sure) or any(v is None for v in told):
-            spoiled.add(s.buffer.title)
+        if not (known and sure) or any(v is None for v in told) or (op is not None and op not in _COMBINED):
+            spoiled.add(title)
             continue
-        flat = made.setdefault(s.buffer.title, np.zeros(sizes[s.buffer.name], np.int64))
+        flat = made.setdefault(title, np.array(arrays.get(title, np.zeros(sizes[s.buffer.name])), np.int64))
         for k, v in enumerate(told):
-            flat[address[inside] + k] = np.broadcast_to(v, (count,))[inside]
+            at, new = address[inside] + k, np.broadcast_to(v, (count,))[inside]
+            if op is None:
+                flat[at] = new
+            else:
+                _COMBINED[op][0].at(flat, at, new)
     return {title: flat for title, flat in made.items() if title not in spoiled}
 
 
