@@ -83,21 +83,21 @@ def _is_test(node: ast.expr) -> bool:
     """Whether this is a comparison of numbers, which reads no memory and divides by nothing."""
     match node:
         case ast.Compare(left=left, comparators=[right]):
-            return _is_plain(left) and _is_plain(right)
+            return _is_arithmetic(left) and _is_arithmetic(right)
         case ast.BinOp(op=ast.BitAnd(), left=left, right=right):
             return _is_test(left) and _is_test(right)
         case _:
             return False
 
 
-def _is_plain(node: ast.expr) -> bool:
+def _is_arithmetic(node: ast.expr) -> bool:
     match node:
         case ast.Name() | ast.Constant():
             return True
         case ast.BinOp(op=op, left=left, right=right):
-            return isinstance(op, PURE) and _is_plain(left) and _is_plain(right)
+            return isinstance(op, PURE) and _is_arithmetic(left) and _is_arithmetic(right)
         case ast.Call(func=ast.Name(id=kind), args=[number], keywords=[]):
-            return kind in CONVERSIONS and _is_plain(number)
+            return kind in CONVERSIONS and _is_arithmetic(number)
         case _:
             return False
 

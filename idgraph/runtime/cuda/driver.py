@@ -156,14 +156,14 @@ class Launch:
         try:
             room = rooms.pop()
         except IndexError:
-            return rooms, self._made()
+            return rooms, self._new_room()
         if lent is not None:
             room.words[:] = self._words
             for config in room.configs.values():
                 self._shaped(config)
         return rooms, room
 
-    def _made(self) -> _Room:
+    def _new_room(self) -> _Room:
         words = (ctypes.c_int64 * len(self._words))(*self._words)
         values = (ctypes.c_int64 * max(1, len(self._places)))()
         at = [ctypes.addressof(words) + 8 * n for n in range(len(self._words))]
