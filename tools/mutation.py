@@ -75,7 +75,12 @@ FIRST = {
     "fusion": ("tests/fuse", "tests/schedule/test_one_hot.py"),
     "passes": ("tests/validate/test_kernels.py", "tests/kernel/test_verify.py"),
     "formats": ("tests/layout", "tests/schedule/test_follow.py", "tests/emit/test_interchange.py"),
-    "runtime": ("tests/arith/test_tape.py", "tests/runtime/test_compile.py", "tests/golden/test_errors.py"),
+    "runtime": (
+        "tests/runtime/test_branchless.py",
+        "tests/arith/test_tape.py",
+        "tests/runtime/test_compile.py",
+        "tests/golden/test_errors.py",
+    ),
     "trust": ("tests/bad_input/test_fuzz.py", "tests/emit/test_cache.py", "tests/threads"),
     "frontends": ("tests/frontends",),
     "shard": ("tests/shard",),

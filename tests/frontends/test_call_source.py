@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import FrontendError
-from idgraph.frontends import from_torch
+from idgraph.frontends import call_source, from_torch
 from idgraph.frontends.call_plan import CallPlan
 from idgraph.frontends.callable_import import Runner
 from idgraph.frontends.graph import CapturedProgram, Node, Ref, TensorMeta
@@ -56,6 +57,30 @@ def test_a_second_call_runs_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(2):
         y = torch.randn(4, 8)
         torch.testing.assert_close(imported.run(y), model(y))
+
+
+def test_arguments_are_compared_at_once() -> None:
+    given = [torch.randn(4, 6) for _ in range(9)]
+    guard: Any = call_source._guard(torch, given)  # pyright: ignore[reportPrivateUsage]
+
+    def refused(other: Any) -> bool:
+        try:
+            return not guard([*given[:4], other, *given[5:]])
+        except AssertionError:
+            return True
+
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, argument: calls.append(event) if "call" in event else None)
+    try:
+        assert guard(given)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < len(given), "none for each argument"
+    assert refused(torch.randn(4, 7)) and refused(torch.randn(6, 4).t())
+    assert refused(torch.randn(4, 6, dtype=torch.float64)) and refused(torch._neg_view(given[0]))
+    assert not refused(torch.nn.Parameter(torch.randn(4, 6))), "a gradient changes nothing"
+    with torch.inference_mode():
+        assert not refused(torch.randn(4, 6))
 
 
 def test_equal_layers_have_the_kernels_of_the_first() -> None:

@@ -434,6 +434,25 @@ def test_what_a_device_found_is_raised_when_its_work_is_done() -> None:
     quiet([x, i])
 
 
+def test_a_call_writes_the_words_that_it_gives_and_no_others() -> None:
+    driver = Driver()
+    kernel = DeviceKernel.__new__(DeviceKernel)
+    vars(kernel).update(_driver=driver, _function=6, _waits=False)
+    launch = kernel.prepared((2,), (32,), [1, 2, 3, 4, 5, 6], places=[4, 1])
+    launch((70, 80), 9)
+    launch((90, 100), 0)
+    lent: list[Any] = []
+    other = launch.resized((3, 1, 1, 64, 1, 1), (6, 5, 4, 3, 2, 1), lent)
+    other((11, 12), 0)
+    again = other.resized((4, 1, 1, 64, 1, 1), (0, 0, 0, 0, 0, 7), lent)
+    again((13, 14), 0)
+    again((15, 16), 0)
+    assert [words for _, _, words in driver.launches] == [
+        [1, 80, 3, 4, 70, 6], [1, 100, 3, 4, 90, 6], [6, 12, 4, 3, 11, 1], [0, 14, 0, 0, 13, 7], [0, 16, 0, 0, 15, 7],
+    ]  # fmt: skip
+    assert [stream for _, stream, _ in driver.launches] == [9, 0, 0, 0, 0]
+
+
 def test_a_thread_without_a_context_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from idgraph.runtime.cuda import driver as room
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -83,15 +85,17 @@ class DeviceKernel:
         _done(driver.cuFuncSetAttribute(self._function, limit, shared), "asking for more shared memory")
 
     def prepared(
-        self, blocks: Grid, threads: Grid, words: Sequence[int], shared: int = 0, overlap: bool = True
-    ) -> Launch:
+        self, blocks: Grid, threads: Grid, words: Sequence[int], shared: int = 0, overlap: bool = True,
+        places: Sequence[int] = (),
+    ) -> Launch:  # fmt: skip
         """The launch with its arguments laid out as `words_of` says. ``shared`` are the bytes of dynamic shared memory
         that it asks for. ``overlap``: a kernel that waits by itself for the memory of those before it may have its
-        blocks placed earlier."""
+        blocks placed earlier. ``places`` are the numbers of the words that each call gives."""
         if shared:
             self._grant(shared)
         early = overlap and self._waits
-        return Launch(self._driver, self._function, (*blocks, 1, 1)[:3], (*threads, 1, 1)[:3], shared, words, early)
+        shape = (*(*blocks, 1, 1)[:3], *(*threads, 1, 1)[:3])
+        return Launch(self._driver, self._function, shape, shared, words, early, places)
 
     def bound(
         self, blocks: Grid, threads: Grid, arguments: Sequence[Any], shared: int = 0, overlap: bool = True
@@ -109,69 +113,74 @@ class DeviceKernel:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The arguments of one launch under way: words, the address of the pointers to them, those, and how kernels that
-    overlap are started, by stream."""
+    """The arguments of one launch under way: words, what writes those of a call, the address of the pointers to all,
+    these, and how kernels that overlap are started, by stream."""
 
     words: Any
+    write: Callable[..., None]
     address: int
     pointers: Any
     configs: dict[int, Any]
 
 
 class Launch:
-    """One launch of a kernel: its arguments stand in a block of words, of which a call writes the addresses.
+    """One launch of a kernel: its arguments stand in a block of words; those at ``places``, addresses, in one of their
+    own, which a call writes.
 
-    The driver reads the block before it returns, so that an argument block serves one thread after another: ``_rooms``
-    are those that no call is using. The first call of a launch that was made of another takes one of ``_lent``, which
-    all made of one share: sizes that do not come again need no block of their own.
+    The driver reads the blocks before it returns, so that they serve one thread after another: ``_rooms`` are those
+    that no call is using. The first call of a launch that was made of another takes one of ``_lent``, which all made
+    of one share: sizes that do not come again need no block of their own.
     """
 
-    __slots__ = ("_driver", "_early", "_function", "_lent", "_rooms", "_shape", "_shared", "_words")
+    __slots__ = ("_driver", "_early", "_function", "_lent", "_places", "_rooms", "_shape", "_shared", "_words")
 
     def __init__(
-        self, driver: Any, function: Any, blocks: Grid, threads: Grid, shared: int, words: Sequence[int], early: bool
-    ) -> None:
+        self, driver: Any, function: Any, shape: Grid, shared: int, words: Sequence[int], early: bool,
+        places: Sequence[int],
+    ) -> None:  # fmt: skip
         self._driver, self._function, self._shared, self._early = driver, function, shared, early
-        self._shape = (*blocks, *threads)
-        self._words = tuple(words)
+        self._shape, self._words, self._places = shape, tuple(words), tuple(places)
         self._rooms: list[_Room] = []
         self._lent: list[_Room] | None = None
 
     def resized(self, shape: Grid, words: tuple[int, ...], lent: list[_Room]) -> Launch:
         """The same kernel with another shape and other arguments."""
-        made = Launch.__new__(Launch)
-        made._driver, made._function, made._shared, made._early = (
-            self._driver, self._function, self._shared, self._early,
-        )  # fmt: skip
-        made._shape, made._words, made._rooms, made._lent = shape, words, [], lent
+        made = Launch(self._driver, self._function, shape, self._shared, words, self._early, self._places)
+        made._lent = lent
         return made
 
     def _room(self) -> tuple[list[_Room], _Room]:
         """An unused argument block, and the list that it returns to."""
         lent, self._lent = self._lent, None
+        rooms = self._rooms if lent is None else lent
         try:
-            room = (self._rooms if lent is None else lent).pop()
+            room = rooms.pop()
         except IndexError:
-            words = (ctypes.c_int64 * len(self._words))(*self._words)
-            first = ctypes.addressof(words)
-            pointers = (ctypes.c_uint64 * len(self._words))(*range(first, first + 8 * len(self._words), 8))
-            return self._rooms if lent is None else lent, _Room(words, ctypes.addressof(pointers), pointers, {})
+            return rooms, self._new_room()
         if lent is not None:
             room.words[:] = self._words
             for config in room.configs.values():
                 self._shaped(config)
-        return self._rooms if lent is None else lent, room
+        return rooms, room
 
-    def __call__(self, places: Iterable[tuple[int, int]], stream: int) -> None:
-        """Start on ``stream`` with these (number of a word, value)."""
+    def _new_room(self) -> _Room:
+        words = (ctypes.c_int64 * len(self._words))(*self._words)
+        values = (ctypes.c_int64 * max(1, len(self._places)))()
+        at = [ctypes.addressof(words) + 8 * n for n in range(len(self._words))]
+        for n, place in enumerate(self._places):
+            at[place] = ctypes.addressof(values) + 8 * n
+        pointers = (ctypes.c_uint64 * len(at))(*at)
+        write = partial(Struct(f"{len(self._places)}q").pack_into, values, 0)
+        return _Room(words, write, ctypes.addressof(pointers), pointers, {})
+
+    def __call__(self, values: Sequence[int], stream: int) -> None:
+        """Start on ``stream`` with these values of the words that each call gives."""
         if self._lent is None and self._rooms:
             rooms = self._rooms
             room = rooms.pop()
         else:
             rooms, room = self._room()
-        words = room.words
-        for at, value in places:
-            words[at] = value
+        room.write(*values)
         if self._early:
             config = room.configs.get(stream)
             if config is None:
@@ -182,13 +191,13 @@ class Launch:
             (code,) = self._driver.cuLaunchKernel(self._function, *shape, shared, stream, room.address, 0)
         rooms.append(room)
         if code != 0:
-            self._failed(places, stream, int(code), code)
+            self._failed(values, stream, int(code), code)
 
-    def _failed(self, places: Iterable[tuple[int, int]], stream: int, number: int, code: Any) -> None:
+    def _failed(self, values: Sequence[int], stream: int, number: int, code: Any) -> None:
         """Try again where this thread only had no context yet; else the error."""
         if number == _NO_CONTEXT and not _is_current(self._driver):
             load_context()
-            self(places, stream)
+            self(values, stream)
             return
         x, y = self._shape[:3], self._shape[3:]
         raise EmitError(f"the CUDA driver: a launch of {x} blocks of {y} threads failed with {code!s}")

@@ -109,13 +109,18 @@ def _is_bf16(element: Any, held: Any) -> bool:
 
 def decoded(context: Any, builder: Any, part: Any, element: Any, held: Any) -> Any:
     """The value, as a register of type ``held`` has it, of the bits of an element."""
-    ir: Any = import_module("llvmlite.ir")
     if _is_bool(element):
         return part
     if _is_bf16(element, held):
-        wide = builder.zext(part, ir.IntType(32))
-        return builder.bitcast(builder.shl(wide, ir.Constant(wide.type, 16)), ir.FloatType())
+        return widened(builder, part)
     return context.cast(builder, builder.bitcast(part, context.get_value_type(element)), element, held)
+
+
+def widened(builder: Any, word: Any) -> Any:
+    """The float32 whose upper 16 bits these are."""
+    ir: Any = import_module("llvmlite.ir")
+    wide = builder.zext(word, ir.IntType(32))
+    return builder.bitcast(builder.shl(wide, ir.Constant(wide.type, 16)), ir.FloatType())
 
 
 def loaded_where(builder: Any, at: Any, wanted: Any) -> Any:
@@ -249,9 +254,15 @@ def _bf16(builder: Any, x: Any, cc: tuple[int, int]) -> Any:
 
 
 def native_bf16() -> dict[str, Any]:
-    """``bf16_word(x)``: float32 to the nearest bfloat16, halves to even, in one instruction (compute 8.0 up)."""
+    """``bf16_word(x)``: float32 to the nearest bfloat16, halves to even, in one instruction (compute 8.0 up); and
+    ``bf16(x)``, its value."""
     _, types, _ = numba_modules()
-    return {"bf16_word": of_numbers(types.uint16, partial(_bf16, cc=(8, 0)), types.float32)}
+
+    def nearest(builder: Any, x: Any) -> Any:
+        return widened(builder, _bf16(builder, x, (8, 0)))
+
+    word = of_numbers(types.uint16, partial(_bf16, cc=(8, 0)), types.float32)
+    return {"bf16_word": word, "bf16": of_numbers(types.float32, nearest, types.float32)}
 
 
 Funnel = Callable[[Any, Any, Any, Any], Any]

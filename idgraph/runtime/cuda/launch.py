@@ -7,6 +7,7 @@ import ctypes
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -19,6 +20,7 @@ from idgraph.kernel.ir import Kernel, X, beyond_x, grid_exprs, grid_of, most_blo
 from idgraph.runtime.binding import Env, raise_fault
 from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
 from idgraph.runtime.shape_specialized import LaunchArguments
+from idgraph.runtime.source_function import function_of
 
 if TYPE_CHECKING:
     from idgraph.runtime.call_signature import CallSizes, LaunchSpec
@@ -164,18 +166,21 @@ class CudaMachine:
 
 
 class _CudaLaunch:
-    """One kernel: its launch, and which word of that is the address of which buffer."""
+    """One kernel: its launch, which a call gives the addresses of ``buffers``, then that of its failures' memory where
+    it has one."""
 
-    __slots__ = ("_buffers", "_checked", "_lent", "_mold", "fault_size", "fault_word", "kernel", "launch", "places")
+    __slots__ = ("_buffers", "_checked", "_lent", "_mold", "buffers", "fault_size", "kernel", "launch")
 
     def __init__(self, mold: LaunchSpec, loaded: Any, sizes: CallSizes, checked: bool, overlap: bool) -> None:
         self.kernel, self._mold, self._checked = mold.kernel, mold, checked
         self._buffers = tuple((n, storage_dtype(sizes.slots[n].dtype).itemsize) for n in mold.buffers)
-        self.places = tuple([(7 * n + ADDRESS, number) for n, number in enumerate(mold.buffers)])
-        self.fault_word = 7 * len(mold.buffers) + len(sizes.scalars(mold)) + ADDRESS
+        self.buffers = tuple(mold.buffers)
+        places = [7 * n + ADDRESS for n in range(len(mold.buffers))]
         self.fault_size = mold.fault_size if checked and mold.sites else 0
+        if self.fault_size:
+            places.append(7 * len(mold.buffers) + len(sizes.scalars(mold)) + ADDRESS)
         blocks, threads = launch_of(sizes.launch(mold), beyond_x(mold.kernel.launch))
-        self.launch: Launch = loaded.prepared(blocks, threads, self._words(sizes), mold.shared, overlap)
+        self.launch: Launch = loaded.prepared(blocks, threads, self._words(sizes), mold.shared, overlap, places)
         self._lent: list[Any] = []
 
     def _words(self, sizes: CallSizes) -> list[int]:
@@ -210,6 +215,27 @@ class _CudaLaunch:
     def resized(self, shape: tuple[int, ...], words: tuple[int, ...]) -> Launch:
         """The launch of the same kernel for other sizes."""
         return self.launch.resized(shape, words, self._lent)
+
+
+@lru_cache(maxsize=512)
+def _make_launcher(kernels: tuple[tuple[int, ...], ...]) -> Callable[..., Callable[[Sequence[int], bool], None]]:
+    """Launches written out, one after the other, of kernels without checks: of each the numbers of its buffers."""
+    given = [f"({', '.join(f'addresses[{n}]' for n in numbers)}{',' * (len(numbers) == 1)})" for numbers in kernels]
+    lines = [
+        "def bound(device, launches):",
+        *(f"    launch{k} = launches[{k}]" for k in range(len(kernels))),
+        "    enter, leave, stream_of = device.enter, device.leave, device.stream",
+        "    def one(addresses, wait):",
+        "        before = enter()",
+        "        try:",
+        "            stream = stream_of()",
+        *(f"            launch{k}({values}, stream)" for k, values in enumerate(given)),
+        "        finally:",
+        "            if before is not None: leave(before)",
+        "    return one",
+        "",
+    ]
+    return function_of("\n".join(lines), "bound", {}, "call")
 
 
 class CudaLaunches:
@@ -260,7 +286,9 @@ class CudaLaunches:
 
     def direct(self) -> Callable[[Sequence[int], bool], None]:
         """See `idgraph.runtime.shape_specialized.Launches`."""
-        return self.__call__
+        if self._checks:
+            return self.__call__
+        return _make_launcher(tuple([s.buffers for s in self._starts]))(self._device, [x for x, _ in self._launches])
 
     def __call__(self, addresses: Sequence[int], wait: bool = True) -> None:
         device = self._device
@@ -271,7 +299,7 @@ class CudaLaunches:
                 self._checked(addresses, stream, wait)
             else:
                 for launch, s in self._launches:
-                    launch([(at, addresses[n]) for at, n in s.places], stream)
+                    launch([addresses[n] for n in s.buffers], stream)
         finally:
             if before is not None:
                 device.leave(before)
@@ -285,11 +313,11 @@ class CudaLaunches:
             faults = self._faults()
         place = faults[1]
         for launch, s in self._launches:
-            words = [(at, addresses[n]) for at, n in s.places]
+            values = [addresses[n] for n in s.buffers]
             if s.fault_size:
-                words.append((s.fault_word, place))
+                values.append(place)
                 place += 8 * s.fault_size
-            launch(words, stream)
+            launch(values, stream)
         if wait:
             device.wait(stream)
             try:

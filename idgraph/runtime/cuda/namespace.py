@@ -21,6 +21,7 @@ from idgraph.runtime.cuda.intrinsics_math import (
     short_exp,
     short_forms,
     short_inverse,
+    single_calls,
     software_bf16,
 )
 from idgraph.runtime.cuda.intrinsics_memory import additions, native_bf16, realigned, vectors
@@ -109,11 +110,7 @@ def _namespace(cc: tuple[int, int], plainly: bool) -> dict[str, Any]:
     def bits_float(word: Any) -> Any:
         return libdevice.int_as_float(np.int32(word))
 
-    def wrapped(a: Any, n: Any) -> Any:
-        return min(a, np.uint32(a - n))  # a - n is huge where a < n
-
     base.update(
-        wrapped=jit(wrapped),
         float_bits=jit(float_bits),
         bits_float=jit(bits_float),
         **bits,
@@ -125,6 +122,7 @@ def _namespace(cc: tuple[int, int], plainly: bool) -> dict[str, Any]:
         **quotients(),
         **short_exp(),
         **short_inverse(),
+        **single_calls(),
         **short_forms(cc),
         **exclusive(),
         **stream_order(cc),
