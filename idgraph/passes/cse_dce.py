@@ -1,19 +1,36 @@
 """cse: common subexpressions of straight-line code computed once, with copy propagation.
 
 Statements keep their order and their meaning; `dead_code` then drops those that are never read. Lanes need it: a value
-that two parts of one loop nest compute privately would be computed twice once both parts stand in one thread.
+that two parts of one loop nest compute privately would be computed twice once both parts stand in one thread. Quotients
+by one number have its reciprocal in common.
 
 dead_code: straight-line code without values that are never read.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.kernel.def_use import all_reads, all_sets, defs, in_lanes, map_statement, reads
-from idgraph.kernel.ir import Accumulate, BoundsCheck, Comment, If, Kernel, Let, Loop, Stmt, bodies
+from idgraph.kernel.ir import (
+    Accumulate,
+    BoundsCheck,
+    Comment,
+    Compute,
+    Constant,
+    If,
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    Operand,
+    Stmt,
+    bodies,
+)
 from idgraph.kernel.value_numbering import ValueNumbering
+from idgraph.passes.narrowing import inverse_of
 
 
 def eliminate_common_subexpressions(kernel: Kernel) -> Kernel:
@@ -44,7 +61,7 @@ def eliminate_common_subexpressions(kernel: Kernel) -> Kernel:
           c: float32 = mul(a, a)
           y[i] = c
     """
-    return replace(kernel, body=in_lanes(kernel.body, once_each))
+    return replace(kernel, body=in_lanes(kernel.body, lambda body: by_one_reciprocal(once_each(body))))
 
 
 def once_each(body: Sequence[Stmt]) -> list[Stmt]:
@@ -63,6 +80,55 @@ def _forward(body: Sequence[Stmt], values: ValueNumbering) -> list[Stmt]:
         values.define(s)
         out.append(s)
     return out
+
+
+def by_one_reciprocal(body: Sequence[Stmt]) -> list[Stmt]:
+    """Several divisions by one number, as those of all lanes, by its reciprocal, which they have in common; rounded as
+    divisions.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[2] input "x"
+    ...   buffer y: float32[2] output "y"
+    ...   a: float32 = x[0]
+    ...   b: float32 = x[1]
+    ...   c: float32 = div(a, 3.0)
+    ...   d: float32 = div(b, 3.0)
+    ...   y[0] = c
+    ...   y[1] = d
+    ... ''')
+    >>> [str(s) for s in by_one_reciprocal(k.body) if isinstance(s, Compute)]
+    ['c: float32 = div_by(a, 3.0, 0.3333333432674408)', 'd: float32 = div_by(b, 3.0, 0.3333333432674408)']
+    """
+    count = Counter(by for s in body if (by := _divisor(s)) is not None)
+    times = Counter(x.name for s in body for x in defs(s))
+    made: list[Stmt] = []
+    inverses: dict[Constant | Local, Operand] = {}
+    for s in body:
+        by = _divisor(s)
+        if not isinstance(s, Compute) or by is None or count[by] < 2 or (isinstance(by, Local) and times[by.name] > 1):
+            inner = tuple(by_one_reciprocal(bodies(s)))
+            made.append(replace(s, body=inner) if inner != bodies(s) else s)  # pyright: ignore[reportCallIssue]  # loops
+            continue
+        if by not in inverses and isinstance(by, Local):
+            inverses[by] = Local(f"{s.local.name}_inverse", "float32")
+            made.append(Compute(inverses[by], "reciprocal", (by,), "float32"))
+        elif by not in inverses:
+            inverses[by] = inverse_of(by) or by  # `_divisor` has seen that there is one
+        made.append(replace(s, op="div_by", operands=(s.operands[0], by, inverses[by])))
+    return made
+
+
+def _divisor(s: Stmt) -> Constant | Local | None:
+    """The number, or the variable, by which a statement divides in float32."""
+    match s:
+        case Compute(Local(dtype="float32"), "div", (_, Constant() as by), "float32"):
+            return by if inverse_of(by) is not None else None
+        case Compute(Local(dtype="float32"), "div", (_, Local(dtype="float32", at=None) as by), "float32"):
+            return by
+        case _:
+            return None
 
 
 def eliminate_dead_code(kernel: Kernel) -> Kernel:

@@ -88,13 +88,29 @@ def unroll_and_jam(kernel: Kernel) -> Kernel:
         if not isinstance(s, Loop) or not (_can_jam(s) or _gathers(s)):
             return None
         var = symbol(s.var, 0, s.extent - 1)
-        lanes, body = [Lane((), {})], (s,)
+        lanes, body, once = [Lane((), {})], (s,), ()
         if _can_jam(s):
-            lanes, body = [Lane((n,), {var: n}) for n in range(int(s.extent))], s.body
-        return _Jam(lanes, read_only).level(body, ValueNumbering(read_only), {}, frozenset())
+            lanes = [Lane((n,), {var: n}) for n in range(int(s.extent))]
+            once, body = _lane_invariants(s, read_only)
+        return [*once, *_Jam(lanes, read_only).level(body, ValueNumbering(read_only), {}, frozenset())]
 
     body = to_ssa(expand_body(kernel.body, jammed))
     return replace(kernel, body=body) if body != kernel.body else kernel
+
+
+def _lane_invariants(s: Loop, read_only: frozenset[str]) -> tuple[Body, Body]:
+    """(what is the same in every lane, the body without it): numbers of the columns, for all rows of a thread."""
+    moving = {s.var, *all_sets(s.body)}
+    once: list[Stmt] = []
+    for x in s.body:
+        if _is_pure(x, read_only) and len(sets(x)) == 1 and not reads(x) & moving:
+            once.append(x)
+            moving -= set(sets(x))
+    return tuple(once), tuple(x for x in s.body if x not in once)
+
+
+def _is_pure(s: Stmt, read_only: frozenset[str]) -> bool:
+    return isinstance(s, (Compute, Select)) or (isinstance(s, Load) and s.buffer.name in read_only)
 
 
 def _can_jam(s: Loop) -> bool:
@@ -157,7 +173,7 @@ class _Jam:
 
     def level(self, body: Body, values: ValueNumbering, depths: dict[str, int], after: frozenset[str]) -> list[Stmt]:
         """The statements of one level; ``after``: variables that are read behind it."""
-        body = sink_into_loop(body, self.read_only, after)
+        body = sink_behind_columns(sink_into_loop(body, self.read_only, after), self.read_only)
         made: list[Stmt] = []
         straight: list[Stmt] = []
         for n, s in enumerate(body):
@@ -272,7 +288,7 @@ def sink_into_loop(body: Body, read_only: frozenset[str], after: frozenset[str])
             s = made[n]
             others = (*made[n + 1 : at], *made[at + 1 :])
             mine, needs = all_sets((s,)), all_reads((s,))
-            pure = isinstance(s, (Compute, Select)) or (isinstance(s, Load) and s.buffer.name in read_only)
+            pure = _is_pure(s, read_only)
             wanted = mine & (all_reads(single.body) | all_reads(tuple(taken)))
             if pure and wanted and not mine & (all_reads(others) | changed | after) and not needs & changed:
                 taken.insert(0, s)
@@ -281,4 +297,40 @@ def sink_into_loop(body: Body, read_only: frozenset[str], after: frozenset[str])
             else:
                 changed |= mine
         made[at] = replace(single, body=(*taken, *single.body))
+    return tuple(made)
+
+
+def sink_behind_columns(body: Body, read_only: frozenset[str]) -> Body:
+    """Computations that only statements behind the columns read, moved there: their loads are vectors of all lanes,
+    and no register holds them in the loop.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[8] input "x"
+    ...   buffer y: float32[1] output "y"
+    ...   a: float32 = x[0]
+    ...   acc s: float32 = 0.0
+    ...   for c < 8:
+    ...     t: float32 = x[c]
+    ...     s <- sum t
+    ...   b: float32 = add(s, a)
+    ...   y[0] = b
+    ... ''')
+    >>> [type(s).__name__ for s in sink_behind_columns(k.body, frozenset({"x"}))]
+    ['InitAccumulator', 'Loop', 'Load', 'Compute', 'Store']
+    """
+    made = list(body)
+    for at in range(len(made)):
+        if not isinstance(made[at], (Loop, StraightLineBlock)):
+            continue
+        needed, changed, taken = all_reads(made[at : at + 1]), all_sets(made[at : at + 1]), list[Stmt]()
+        for n in range(at - 1, -1, -1):
+            s = made[n]
+            mine, needs = all_sets((s,)), all_reads((s,))
+            if _is_pure(s, read_only) and not mine & (needed | changed) and not needs & changed:
+                taken.insert(0, made.pop(n))
+            else:
+                needed, changed = needed | needs, changed | mine
+        made[at - len(taken) + 1 : at - len(taken) + 1] = taken
     return tuple(made)

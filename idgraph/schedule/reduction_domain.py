@@ -21,7 +21,7 @@ from idgraph.ir import (
 )
 from idgraph.ir.device import current_device
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
-from idgraph.ir.op_table import MOVES, POINTWISE
+from idgraph.ir.op_table import MOVES, OPERATIONS, POINTWISE
 from idgraph.layout.inference import bytes_of
 from idgraph.layout.stride_order import own_order
 from idgraph.schedule.access_strides import Orders, read_order
@@ -265,7 +265,7 @@ def _drop_late_members(exprs: Sequence[TensorExpr], space: ReductionDomain) -> N
 
 
 def _drop_members_for_others(exprs: Sequence[TensorExpr], space: ReductionDomain) -> None:
-    """Drop members over the columns that only other kernels read, where these move no more bytes when they compute them
+    """Drop members over the columns that only other kernels read, where these take no longer when they compute them
     from numbers of each row and what the columns are made of: then this one writes these numbers only."""
     away: set[Tensor] = set()
     for e in reversed(exprs):
@@ -274,21 +274,28 @@ def _drop_members_for_others(exprs: Sequence[TensorExpr], space: ReductionDomain
             continue
         uses = space.uses(t)
         readers = [u for u in uses if u.output not in away]
+        view = (
+            e.op in MOVES and e.inputs[0] in space.fixed and _size(e.inputs[0]) == _size(t)
+        )  # what it is of is stored
         if (
             uses
             and not any(_stays(space, u, {}) or u.output in space.beside for u in uses)
-            and (not readers or _moves_less(space, t, readers))
+            and (not readers or view or computes_sooner(space, t, readers))
         ):
-            away.add(t)
+            if not view:  # its readers read what it is a view of
+                away.add(t)
             space.fixed.remove(t)
             del space.labels[t]
 
 
-def _moves_less(space: ReductionDomain, t: Tensor, readers: Sequence[TensorExpr]) -> bool:
-    """Whether reading what ``t`` is made of, for each of its readers, moves no more than storing and reading it."""
+def computes_sooner(space: ReductionDomain, t: Tensor, readers: Sequence[TensorExpr]) -> bool:
+    """Whether readers compute ``t`` from what it is made of sooner than it is stored and read: by the bytes of each,
+    and by its operations on all elements that they compute it for (each of a row, for all pairs of rows)."""
     if not all(u.op in POINTWISE or u.op in MOVES or u.op in REDUCTIONS for u in readers):
         return False
+    gpu, points = current_device(), sum(map(_points_behind, readers))
     work = again = 0
+    arithmetic = 0.0
     seen, stack = set[Tensor](), [t]
     while stack:
         u = stack.pop()
@@ -302,8 +309,22 @@ def _moves_less(space: ReductionDomain, t: Tensor, readers: Sequence[TensorExpr]
         work += e.op in POINTWISE and _size(u) >= _size(t)
         if work > CHEAP or len(seen) > NEAR or (e.op not in POINTWISE and e.op not in MOVES):
             return False
+        cycles = OPERATIONS[e.op].cycles if e.op in POINTWISE else "free"
+        arithmetic += 0 if cycles == "free" else points / gpu.rate(u.dtype, special=cycles != "plain")
         stack += e.inputs
-    return len(readers) * again <= (1 + len(readers)) * bytes_of(t)
+    return len(readers) * again / gpu.bandwidth + arithmetic <= (1 + len(readers)) * bytes_of(t) / gpu.bandwidth
+
+
+def _points_behind(use: TensorExpr) -> int:
+    """The elements that a reader's operands are computed for: of the largest tensor up to the next reduction."""
+    most, seen, work = 0, {use.output}, [use.output]
+    while work and len(seen) < NEAR:
+        u = work.pop()
+        most = max(most, _size(u))
+        new = [x.output for x in u.uses if x.output not in seen] if not reduces(u) else []
+        seen.update(new)
+        work += new
+    return most
 
 
 def _stays(space: ReductionDomain, use: TensorExpr, beside: Mapping[Tensor, Labels]) -> bool:

@@ -31,7 +31,14 @@ from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.fusion_segments import followed_scans, narrowest, repeated_gathers
 from idgraph.schedule.inlining import private_copy
 from idgraph.schedule.legality import nest_error, sharing
-from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, product_of, reduces, reduction_domains
+from idgraph.schedule.reduction_domain import (
+    NEAR,
+    ReductionDomain,
+    computes_sooner,
+    product_of,
+    reduces,
+    reduction_domains,
+)
 from idgraph.schedule.reduction_persistence import ReductionGroup
 from idgraph.schedule.reduction_tiling import BLOCK, ReductionTiling, choose_reduction_tiling, is_outer_reduction
 from idgraph.schedule.tiling import base_axes, reference_accesses
@@ -62,8 +69,13 @@ def separate(
     read from there: outputs over the columns, what other kernels read.
     """
     ends = {t for t in space.labels if not space.uses(t) or (t in outputs and not space.is_row(t))}
+    for t in reversed(in_order(space.fixed, order)):
+        outside = [u for u in space.uses(t) if not _is_inside(space, u)]
+        both = outside and not space.is_row(t) and t not in outputs and len(outside) < len(space.uses(t))
+        if both and computes_sooner(space, t, outside):
+            _copied(space, t, outside, order)
     for t in in_order(space.fixed, order):
-        outside = [u for u in space.uses(t) if u.output not in space.labels and u.output not in space.beside]
+        outside = [u for u in space.uses(t) if not _is_inside(space, u)]
         if outside and len(outside) == len(space.uses(t)):
             ends.add(t)
         elif outside and t not in ends:
@@ -98,6 +110,10 @@ def separate(
             if uses:
                 owner[_copied(space, t, uses, order)] = key
     return ends
+
+
+def _is_inside(space: ReductionDomain, use: TensorExpr) -> bool:
+    return use.output in space.labels or use.output in space.beside
 
 
 def in_order(tensors: Iterable[Tensor], order: Order) -> list[Tensor]:

@@ -12,15 +12,17 @@ from idgraph.ir import DType
 from idgraph.kernel.ir import (
     BlockReduce,
     BoundsCheck,
+    Compute,
     Kernel,
     Let,
+    Load,
     Loop,
     SingleThread,
     StraightLineBlock,
     VectorLoad,
     walk,
 )
-from idgraph.passes.unroll_and_jam import sink_into_loop, unroll_and_jam
+from idgraph.passes.unroll_and_jam import sink_behind_columns, sink_into_loop, unroll_and_jam
 from idgraph.runtime import compile_ptx
 from idgraph.validate import random_inputs
 from idgraph.validate.index_map_check import index_values
@@ -210,3 +212,58 @@ kernel k():
     )
     made = [s for s in unroll_and_jam(k).body if isinstance(s, Loop)]
     assert len(made) == 3 and not any(isinstance(s, StraightLineBlock) for s in walk((made[1],)))
+
+
+def _weighted() -> ig.Fusion:
+    """Rows that a few parts are added up to, each by the weight of its number: a mixture of experts."""
+    f = ig.Fusion("combine")
+    y, g, r = f.input("y", (64, 2, 1024), "bfloat16"), f.input("g", (64, 2)), f.input("r", (64, 1024), "bfloat16")
+    e = ig.exp(g)
+    w = ig.unsqueeze(e / ig.sum(e, 1, keepdim=True), 2)
+    f.output(ig.sum(ig.cast(y, "float32") * w, 1) + ig.cast(r, "float32"))
+    ig.schedule.auto(f)
+    return f
+
+
+def test_rows_of_one_thread_load_what_they_share_once_and_the_rest_in_vectors() -> None:
+    f = _weighted()
+    k = ig.emit(f, "cuda").kernels[-1]
+    loads = [s for s in walk(k.body) if isinstance(s, (Load, VectorLoad))]
+    wide = {s.buffer.title for s in loads if isinstance(s, VectorLoad) and len(s.locals) * (1 + s.pairs) == 8}
+    assert {"y", "r"} <= wide
+    assert all(isinstance(s, VectorLoad) or not s.address.names & {"q", "r"} for s in loads), k
+    # one reciprocal of the sum, and one weight for each part: not for each of the eight rows of a thread
+    assert sum(isinstance(s, Compute) and s.op == "reciprocal" for s in walk(k.body)) == 1
+    inside = [s for s in walk(k.body) if isinstance(s, Loop) and s.parallel == "unroll"]
+    divided = [int(s.extent) for s in inside if any(isinstance(x, Compute) and x.op == "div_by" for x in s.body)]
+    assert divided == [2]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_rows_share_has_the_right_values(seed: int) -> None:
+    f = _weighted()
+    inputs = random_inputs(f, seed)
+    wanted = evaluate(f, inputs)
+    for name, found in run_threads(ig.emit(f, "cuda"), inputs, seed=seed).items():
+        np.testing.assert_allclose(np.asarray(found, np.float64), wanted[name], rtol=1e-5, atol=1e-5)
+
+
+def test_a_value_that_the_columns_change_stays_in_front_of_them() -> None:
+    """``a`` is read behind the loop only, but of a sum that the loop goes on adding to; ``b`` moves."""
+    k = _kernel("""
+kernel k():
+  buffer x: float32[8] input "x"
+  buffer y: float32[1] output "y"
+  acc s: float32 = 0.0
+  a: float32 = neg(s)
+  b: float32 = x[0]
+  for c < 8:
+    t: float32 = x[c]
+    s <- sum t
+  d: float32 = add(a, b)
+  y[0] = d
+""")
+    made = sink_behind_columns(k.body, frozenset({"x"}))
+    places = {s.local.name: n for n, s in enumerate(made) if isinstance(s, (Compute, Load))}
+    loop = next(n for n, s in enumerate(made) if isinstance(s, Loop))
+    assert places["a"] < loop < places["b"] < places["d"]

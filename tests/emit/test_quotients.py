@@ -11,6 +11,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.kernel.ir import Compute, Loop, walk
+from idgraph.passes.cse_dce import by_one_reciprocal
 from idgraph.runtime import Program, compile_ptx
 from idgraph.runtime.cuda import intrinsics_math as arithmetic
 from idgraph.schedule import KernelConfig
@@ -166,6 +167,45 @@ def test_one_test_for_a_thread_s_divisions() -> None:
     loops = [s for k in wide.kernels for s in walk(k.body) if isinstance(s, Loop) and s.parallel == "unroll"]
     assert any(int(s.extent) > 8 and any(isinstance(x, Compute) and x.op == "div_by" for x in s.body) for s in loops)
     assert wide.source.count("if not usual") == 2
+
+
+def _lanes_divided() -> ig.Fusion:
+    """Elements divided by a number, and by one value of their row that no reduction makes."""
+    f = ig.Fusion("lanes")
+    x, s = f.input("x", (64, 768)), f.input("s", (64, 1))
+    f.output(ig.round(x / 0.3) + x / s)
+    return f
+
+
+def test_lanes_have_the_reciprocal_of_their_divisor_in_common() -> None:
+    """Bit for bit as divisions, of numbers that are not usual too; one test for the eight of a thread."""
+    p = program_of(_lanes_divided())
+    assert p.source.count("if not usual") == 1 and {"div_by", "reciprocal"} <= operations_of(p)
+    rng = np.random.default_rng(3)
+    x, s = rng.normal(size=(64, 768)).astype(np.float32), rng.uniform(0.5, 2, (64, 1)).astype(np.float32)
+    x[3, ::5], x[4, ::2] = np.inf, np.float32(1e-42)
+    x[5] *= np.float32(2.0**30)
+    s[6], s[7] = 0.0, np.float32(1e-30)
+    (found,) = run_threads(p, {"x": x, "s": s}, seed=1).values()
+    with np.errstate(all="ignore"):
+        wanted = np.rint(x / np.float32(0.3)) + x / s
+    assert np.array_equal(bits(np.asarray(found)), bits(wanted))
+
+
+def test_a_divisor_that_changes_between_divisions_has_no_common_reciprocal() -> None:
+    k = ig.kernel.parse("""
+kernel k():
+  buffer x: float32[2] input "x"
+  buffer y: float32[2] output "y"
+  a: float32 = x[0]
+  b: float32 = x[1]
+  c: float32 = div(a, b)
+  b: float32 = neg(a)
+  d: float32 = div(a, b)
+  y[0] = c
+  y[1] = d
+""")
+    assert by_one_reciprocal(k.body) == list(k.body)
 
 
 def test_few_divisions_stay() -> None:

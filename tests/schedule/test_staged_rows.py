@@ -100,3 +100,60 @@ def test_values(make: Make) -> None:
     got = ig.emit(staged, target="cpu").run(given)
     for a, b in zip(plain.outputs, staged.outputs, strict=True):
         np.testing.assert_allclose(got[b.name], wanted[a.name], rtol=5e-3, atol=1e-3)
+
+
+# stored, or computed again by other kernels -----------------------------------------------------------------------
+
+
+def _norm_in_windows(batch: int, side: int, channels: int) -> ig.Fusion:
+    """The norm of the channels, then windows of a picture that has been rolled."""
+    f = ig.Fusion("windows")
+    x = ig.cast(f.input("x", (batch, side, side, channels), "bfloat16"), "float32")
+    gap = x - ig.mean(x, 3, keepdim=True)
+    y = ig.roll(gap * ig.rsqrt(ig.mean(gap * gap, 3, keepdim=True) + 1e-6), (-1, -1), (1, 2))
+    y = ig.reshape(y, (batch, side // 4, 4, side // 4, 4, channels))
+    f.output(ig.copy(ig.permute(y, (0, 1, 3, 2, 4, 5))))
+    ig.schedule.auto(f)
+    return f
+
+
+def _cosines(batch: int, rows: int, columns: int) -> ig.Fusion:
+    f = ig.Fusion("pairs")
+    x = f.input("x", (batch, rows, columns))
+    n = x / ig.sqrt(ig.sum(x * x, 2, keepdim=True))
+    f.output(ig.sum(ig.unsqueeze(n, 2) * ig.unsqueeze(n, 1), 3))
+    ig.schedule.auto(f)
+    return f
+
+
+def _stored(f: ig.Fusion) -> dict[str, int]:
+    """Elements of the tensors between kernels."""
+    p = ig.emit(f, "cuda")
+    return {b.title: int(b.size) for k in p.kernels for b in k.buffers if b.place == "global"}
+
+
+def test_what_a_reduction_and_another_kernel_read_is_computed_by_both() -> None:
+    """The gap to the mean: two numbers of a row are stored, not the gaps."""
+    assert set(_stored(_norm_in_windows(32, 56, 192)).values()) == {32 * 56 * 56}
+
+
+def test_what_pairs_of_rows_divide_by_is_divided_once() -> None:
+    """512 pairs of each row would divide each of its elements again."""
+    assert list(_stored(_cosines(64, 512, 64)).values()) == [64 * 512 * 64]
+
+
+def test_values_of_what_is_computed_again_or_once() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((2, 8, 8, 16)).astype("float32")
+    import ml_dtypes  # numpy has no bfloat16
+
+    short = x.astype(ml_dtypes.bfloat16)
+    wide = short.astype("float64")
+    y = (wide - wide.mean(3, keepdims=True)) / np.sqrt(wide.var(3, keepdims=True) + 1e-6)
+    y = np.roll(y, (-1, -1), (1, 2)).reshape(2, 2, 4, 2, 4, 16).transpose(0, 1, 3, 2, 4, 5)
+    (found,) = ig.emit(_norm_in_windows(2, 8, 16), "numpy").run({"x": short}).values()
+    np.testing.assert_allclose(np.asarray(found, "float64"), y, atol=1e-5)
+    z = x.reshape(2, 64, 16).astype("float64")
+    n = z / np.sqrt((z * z).sum(2, keepdims=True))
+    (found,) = ig.emit(_cosines(2, 64, 16), "numpy").run({"x": x.reshape(2, 64, 16)}).values()
+    np.testing.assert_allclose(np.asarray(found, "float64"), n @ n.transpose(0, 2, 1), atol=1e-5)
