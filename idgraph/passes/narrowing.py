@@ -245,7 +245,8 @@ TANH: Final = 2.0**-18  # at 1/16, where e ** -2x is off by 2 ** -22 and 1 less 
 APPROXIMATIONS: Final[Mapping[str, tuple[str, float]]] = {
     "exp": ("short_exp", EXP), "sigmoid": ("short_sigmoid", LOGISTIC), "div": ("short_div", QUOTIENT),
     "reciprocal": ("short_reciprocal", QUOTIENT), "rsqrt": ("short_rsqrt", QUOTIENT),
-    "sqrt": ("short_sqrt", QUOTIENT), "expm1": ("short_expm1", EXPM1), "tanh": ("short_tanh", TANH), "div_by": ("mul", QUOTIENT),
+    "sqrt": ("short_sqrt", QUOTIENT), "expm1": ("short_expm1", EXPM1), "tanh": ("short_tanh", TANH),
+    "div_by": ("mul", QUOTIENT),
 }  # fmt: skip
 """The short form of an operation and the largest relative error that it adds."""
 ERFC: Final = 5.5e-6

@@ -39,7 +39,8 @@ class ReductionDomain:
 
     Rows are numbered from 0, columns after them; ``extents`` in that order. ``fixed`` holds members that depend on a
     reduction of the space, ``beside`` what is computed from those for members at other columns (a slice, a row turned
-    round); ``orders`` what is known of the memory that tensors are computed from, for all spaces.
+    round), ``dropped`` former members that other kernels compute; ``orders`` what is known of the memory that tensors
+    are computed from, for all spaces.
     """
 
     rows: int
@@ -47,6 +48,7 @@ class ReductionDomain:
     labels: dict[Tensor, Labels] = field(default_factory=dict[Tensor, Labels])
     fixed: set[Tensor] = field(default_factory=set[Tensor])
     beside: set[Tensor] = field(default_factory=set[Tensor])
+    dropped: set[Tensor] = field(default_factory=set[Tensor])
     orders: Orders = field(default_factory=Orders)
 
     def is_row(self, t: Tensor) -> bool:
@@ -282,6 +284,7 @@ def _drop_members_for_others(exprs: Sequence[TensorExpr], space: ReductionDomain
             away.add(t)
             space.fixed.remove(t)
             del space.labels[t]
+    space.dropped = away
 
 
 def _moves_less(space: ReductionDomain, t: Tensor, readers: Sequence[TensorExpr]) -> bool:

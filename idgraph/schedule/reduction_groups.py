@@ -62,6 +62,10 @@ def separate(
     read from there: outputs over the columns, what other kernels read.
     """
     ends = {t for t in space.labels if not space.uses(t) or (t in outputs and not space.is_row(t))}
+    for t in reversed(in_order(space.fixed, order)):
+        again = [u for u in space.uses(t) if u.output in space.dropped]
+        if again and t not in outputs and not space.is_row(t):
+            space.dropped.add(_copied(space, t, again, order))
     for t in in_order(space.fixed, order):
         outside = [u for u in space.uses(t) if u.output not in space.labels and u.output not in space.beside]
         if outside and len(outside) == len(space.uses(t)):

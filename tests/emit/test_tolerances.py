@@ -439,7 +439,10 @@ def softmax(x: Tensor) -> Tensor:
 
 def test_a_softmax_that_is_rounded_takes_short_forms() -> None:
     assert row_forms(lambda x: (softmax(x),)) == {"short_exp", "short_reciprocal"}
-    assert row_forms(lambda x: (softmax(x),), "float16") == {"exp", "short_reciprocal"}  # two errors are too many for half
+    assert row_forms(lambda x: (softmax(x),), "float16") == {
+        "exp",
+        "short_reciprocal",
+    }  # two errors are too many for half
     assert row_forms(lambda x: (softmax(x),), "float32") == {"exp", "div_by", "reciprocal"}
 
 
