@@ -94,14 +94,14 @@ class Checker:
         return found
 
     def parts(self) -> Iterator[CheckRow]:
-        """Rows of memory that several nests fill with parts of a tensor, none of them under its name: what none fills."""
+        """Rows of memory that several nests fill with parts of a tensor, none under its name: what none fills."""
         p = self.program
         named = {self.buffers[w.buffer].tensor for n in p.nests for w in n.writes if w.buffer in self.buffers}
         for b in {b.home: b for b in p.buffers if b.tensor not in named}.values():
             t = self.meaning.tensors.get(b.tensor)
             if t is None or t.definition is None or t.definition.op != "cat" or b.over or b.copy:
                 continue
-            for n, w in ((n, w) for n in p.nests for w in n.writes):
+            for n, w in ((nest, write) for nest in p.nests for write in nest.writes):
                 part = self.buffers.get(w.buffer)
                 if part is None or part.home != b.home or n.unread or {*n.loads, *n.places} & w.index.names:
                     continue

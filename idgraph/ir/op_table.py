@@ -223,7 +223,9 @@ _ROWS: Final = (
     _fast("short_sqrt", 1, "Square root, rounded to 16 bits", "short_sqrt({0})"),
     _fast("short_rsqrt", 1, "1 / sqrt(x), rounded to 16 bits", "short_rsqrt({0})"),
     _fast("fast_exp_sub", 2, "e ** (a - b) in one instruction", "fast_exp_sub({0}, {1})", steps=2),
-    Operation("div_by", 3, "a / b, rounded as that, of a, b and 1 / b", None, "div_by({0}, {1}, {2})", steps=5),
+    Operation(
+        "div_by", 3, "a / b, rounded as that, of a, b and 1 / b", None, "div_by({0}, {1}, {2})", steps=5, errors="sum"
+    ),
     Operation("logaddexp", 2, "log(e ** a + e ** b)", None, "logaddexp({0}, {1})", cycles="library", steps=6),
     Operation(
         "near_logaddexp", 2, "The same, what the larger grows by in float32", None, "near_logaddexp({0}, {1})",

@@ -17,8 +17,25 @@ from typing import Final
 
 from idgraph.ir.dtypes import DTYPES, ELEMENT_TYPES, DType, compute_dtype
 from idgraph.ir.op_table import OPERATIONS
-from idgraph.kernel.def_use import defs, locals_read
-from idgraph.kernel.statements import Compute, Constant, Local, Operand, Select, Stmt, Store, VectorStore, walk
+from idgraph.kernel.def_use import defs, locals_read, updates
+from idgraph.kernel.statements import (
+    Accumulate,
+    Alloc,
+    BlockReduce,
+    Compute,
+    Constant,
+    InitAccumulator,
+    Load,
+    Local,
+    Operand,
+    Select,
+    Stmt,
+    Store,
+    VectorAdd,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
 
 TOLERANCES: Final[Mapping[DType, float]] = {
     t.name: 2.0 ** (-6 - t.significand) for t in ELEMENT_TYPES.values() if t.words
@@ -74,17 +91,31 @@ class ErrorBudget:
 
 @dataclass(slots=True)
 class _Analysis:
-    """``above`` are the variables that are never negative; ``inexact`` those that short forms may make inexact."""
+    """``above`` are the variables that are never negative; ``inexact`` those that short forms may make inexact.
+
+    An accumulator and a private array are variables here: all that is put into one is one of its definitions.
+    """
 
     body: tuple[Stmt, ...]
     error: Error
+    arrays: frozenset[str] = frozenset()  # names of private arrays
+    accumulators: frozenset[str] = frozenset()
     above: set[str] = field(default_factory=set[str])
     inexact: set[str] = field(default_factory=set[str])
     of: dict[str, float] = field(default_factory=dict[str, float])
 
+    def __post_init__(self) -> None:
+        found = list(walk(self.body))
+        own = {s.buffer.name for s in found if isinstance(s, Alloc) and s.buffer.place == "private"}
+        other = (s.buffer for s in found if isinstance(s, Accumulate | VectorAdd | VectorLoad | VectorStore))
+        self.arrays = frozenset(own - {b.name for b in other if b is not None})
+        self.accumulators = frozenset(s.name for s in found if isinstance(s, InitAccumulator))
+
     def handed(self, s: Compute) -> bool:
         """Whether errors of the operands of ``s`` bound that of its result."""
         row = OPERATIONS[s.op]
+        if s.op == "cast" and all(isinstance(o, Local) and o.name in self.accumulators for o in s.operands):
+            return s.local.dtype in SINGLE
         if row.errors is None or s.compute not in SINGLE or s.local.dtype not in SINGLE:
             return False
         return not row.errors_above_zero or all(map(self.is_above, s.operands))
@@ -93,16 +124,41 @@ class _Analysis:
         return o.value >= 0 if isinstance(o, Constant) else isinstance(o, Local) and o.name in self.above
 
     def is_inexact(self, o: Operand) -> bool:
-        return isinstance(o, Local) and o.dtype == "float32" and o.name in self.inexact
+        return isinstance(o, Local) and o.name in self.inexact and self.may_have_error(o)
+
+    def may_have_error(self, x: Local) -> bool:
+        return x.dtype == "float32" or x.name in self.accumulators
+
+    def definition(self, s: Stmt) -> tuple[str, tuple[Operand, ...]] | None:
+        """The variable that ``s`` moves a value into, or several of one sign or size, and those values."""
+        match s:
+            case Load(local=local, buffer=buffer) if buffer.name in self.arrays:
+                return local.name, (Local(buffer.name, buffer.dtype),)
+            case Store(buffer=buffer, value=value) if buffer.name in self.arrays:
+                return buffer.name, (value,)
+            case InitAccumulator(name=name, value=value):
+                return name, (Constant(value),)
+            case Accumulate(acc=acc, op="sum" | "amax" | "amin", value=value, buffer=None, running=None):
+                return acc.name, (value,)
+            case Select(local, cases, default):
+                return local.name, (default, *(v for _, v in cases))
+            case _:
+                return None
 
     def find_above(self) -> None:
         """Variables all of whose definitions are never negative; each is taken for one until one of them is not."""
-        makers = [s for s in walk(self.body) if defs(s)]
-        self.above.update(x.name for s in makers if isinstance(s, Compute) for x in defs(s))
-        self.above.difference_update(x.name for s in makers if not isinstance(s, Compute) for x in defs(s))
+        found = [(d[0], d[1]) for s in walk(self.body) if (d := self.definition(s)) is not None]
+        makers = [s for s in walk(self.body) if isinstance(s, Compute)]
+        self.above.update(s.local.name for s in makers)
+        self.above.update(name for name, _ in found)
+        for s in walk(self.body):
+            if not isinstance(s, Compute) and self.definition(s) is None:
+                lost = defs(s) if isinstance(s, BlockReduce) else (*defs(s), *updates(s))
+                self.above.difference_update(x.name for x in lost)
         changed = True
         while changed:
-            lost = {s.local.name for s in makers if isinstance(s, Compute) and not self.never_negative(s)}
+            lost = {s.local.name for s in makers if not self.never_negative(s)}
+            lost |= {name for name, values in found if not all(map(self.is_above, values))}
             changed = not self.above.isdisjoint(lost)
             self.above -= lost
 
@@ -117,15 +173,12 @@ class _Analysis:
         while found < len(self.inexact):
             found = len(self.inexact)
             for s in walk(self.body):
-                match s:
-                    case Compute(local=local) if self.error(s) or (
-                        self.handed(s) and any(map(self.is_inexact, s.operands))
-                    ):
-                        self.inexact.add(local.name)
-                    case Select(local, cases, default) if any(map(self.is_inexact, (default, *(v for _, v in cases)))):
-                        self.inexact.add(local.name)
-                    case _:
-                        pass
+                moved = self.definition(s)
+                if isinstance(s, Compute):
+                    if self.error(s) or (self.handed(s) and any(map(self.is_inexact, s.operands))):
+                        self.inexact.add(s.local.name)
+                elif moved is not None and any(map(self.is_inexact, moved[1])):
+                    self.inexact.add(moved[0])
 
     def uses(self, s: Stmt) -> Iterator[tuple[Operand, float]]:
         """The operands of ``s``, with the relative error that each may have there."""
@@ -135,15 +188,24 @@ class _Analysis:
             case Select(local, cases, default):
                 allowed = TOLERANCES.get(local.dtype) or self.tolerance(local)
                 yield from ((o, allowed) for o in (default, *(v for _, v in cases)))
+            case Load(local=local, buffer=buffer) if buffer.name in self.arrays:
+                yield Local(buffer.name, "float32"), TOLERANCES.get(buffer.dtype) or self.tolerance(local)
             case Store(buffer=buffer, value=value):
-                yield value, TOLERANCES.get(buffer.dtype, 0.0)
+                yield value, TOLERANCES.get(buffer.dtype) or self.of.get(buffer.name, 0.0)
             case VectorStore(buffer=buffer, values=values, pairs=False):
                 yield from ((o, TOLERANCES.get(buffer.dtype, 0.0)) for o in values)
+            case Accumulate(acc=acc, op=op, value=value) if self.definition(s) is not None:
+                safe = op != "sum" or self.is_above(acc)
+                yield value, self.tolerance(acc) if safe else 0.0
+            case BlockReduce(acc=acc, op=op, before=None) if op in ("amax", "amin") or (
+                op == "sum" and self.is_above(acc)
+            ):
+                pass  # the accumulators of other threads are off by as much as this one
             case _:
                 yield from ((Local(n, "float32"), 0.0) for n in locals_read(s))
 
     def tolerance(self, x: Local) -> float:
-        return self.of.get(x.name, 0.0) if x.dtype == "float32" else 0.0
+        return self.of.get(x.name, 0.0) if self.may_have_error(x) else 0.0
 
     def of_compute(self, s: Compute) -> Iterator[tuple[Operand, float]]:
         if s.compute in TOLERANCES and s.op != "cast":  # each operand is rounded first
@@ -160,7 +222,8 @@ class _Analysis:
 
     def find(self) -> None:
         """The smallest error that any use allows, from the last use to the first, until none gets smaller."""
-        self.of.update((x.name, float("inf")) for s in walk(self.body) for x in defs(s) if x.dtype == "float32")
+        names = {x.name for s in walk(self.body) for x in defs(s) if x.dtype == "float32"}
+        self.of.update(dict.fromkeys(names | self.accumulators | self.arrays, float("inf")))
         order = list(walk(self.body))[::-1]
         for n in range(ROUNDS):
             changed: set[str] = set()

@@ -246,6 +246,7 @@ APPROXIMATIONS: Final[Mapping[str, tuple[str, float]]] = {
     "exp": ("short_exp", EXP), "sigmoid": ("short_sigmoid", LOGISTIC), "div": ("short_div", QUOTIENT),
     "reciprocal": ("short_reciprocal", QUOTIENT), "rsqrt": ("short_rsqrt", QUOTIENT),
     "sqrt": ("short_sqrt", QUOTIENT), "expm1": ("short_expm1", EXPM1), "tanh": ("short_tanh", TANH),
+    "div_by": ("mul", QUOTIENT),
 }  # fmt: skip
 """The short form of an operation and the largest relative error that it adds."""
 ERFC: Final = 5.5e-6
@@ -341,6 +342,8 @@ class _Forms:
             return self.composed[id(s)][0]
         if s.op == "div" and isinstance(s.operands[1], Constant) and (by := inverse_of(s.operands[1])) is not None:
             return replace(s, op="mul", operands=(s.operands[0], by))  # the compiler has this for a power of two
+        if s.op == "div_by":  # the reciprocal is there
+            return replace(s, op="mul", operands=(s.operands[0], s.operands[2]))
         return replace(s, op=APPROXIMATIONS[s.op][0])
 
     def error(self, s: Compute) -> float:

@@ -414,3 +414,54 @@ def test_a_divisor_that_is_a_number() -> None:
     assert forms(lambda x: x / 4.0) == ["div"]  # the compiler has the exact product
     assert forms(lambda x: x / 1e-39) == ["div"]
     assert forms(lambda x: x / 3.0, "float32") == ["div"]
+
+
+# through sums and private rows ---------------------------------------------------------------------------------------
+
+
+def row_forms(formula: Callable[[Tensor], tuple[Tensor, ...]], to: DType = "bfloat16") -> set[str]:
+    """The functions of rows of float32 whose first result is rounded to ``to``; the others are not."""
+    f = ig.Fusion("rows")
+    first, *others = formula(f.input("x", (64, 1024)))
+    f.output(ig.cast(first, to))
+    for t in others:
+        f.output(t)
+    ig.schedule.auto(f)
+    known = {"exp", "short_exp", "div", "div_by", "reciprocal", "short_reciprocal"}
+    made = ig.emit(f, "cuda").kernels
+    return {s.op for k in made for s in walk(k.body) if isinstance(s, Compute)} & known
+
+
+def softmax(x: Tensor) -> Tensor:
+    e = ig.exp(x - ig.amax(x, 1, keepdim=True))
+    return e / ig.sum(e, 1, keepdim=True)
+
+
+def test_a_softmax_that_is_rounded_takes_short_forms() -> None:
+    assert row_forms(lambda x: (softmax(x),)) == {"short_exp", "short_reciprocal"}
+    assert row_forms(lambda x: (softmax(x),), "float16") == {
+        "exp",
+        "short_reciprocal",
+    }  # two errors are too many for half
+    assert row_forms(lambda x: (softmax(x),), "float32") == {"exp", "div_by", "reciprocal"}
+
+
+def test_every_use_of_a_row_counts() -> None:
+    def with_sum(x: Tensor) -> tuple[Tensor, ...]:
+        e = ig.exp(x)
+        s = ig.sum(e, 1, keepdim=True)
+        return e / s, s
+
+    assert "short_exp" not in row_forms(with_sum)
+    assert "exp" in row_forms(lambda x: (softmax(x), softmax(x)))
+
+
+def test_a_sum_of_both_signs_ends_a_tolerance() -> None:
+    def moment(x: Tensor) -> tuple[Tensor, ...]:
+        return (1.0 / ig.sum(ig.exp(x) * x, 1),)
+
+    def positive(x: Tensor) -> tuple[Tensor, ...]:
+        return (1.0 / ig.sum(ig.exp(x) * ig.square(x), 1),)
+
+    assert "exp" in row_forms(moment) and "short_exp" not in row_forms(moment)
+    assert "short_exp" in row_forms(positive) and "exp" not in row_forms(positive)

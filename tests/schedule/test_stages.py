@@ -130,7 +130,13 @@ def divided(f: ig.Fusion) -> None:
     f.output(u / ig.sqrt(ig.mean(u * u)))
 
 
-@pytest.mark.parametrize("build", [packed, divided])
+def expected_places(f: ig.Fusion) -> None:
+    p = ig.reshape(ig.softmax(ig.reshape(f.input("x", (6, 5, 24, 32)), (6, 5, 768)), 2), (6, 5, 24, 32))
+    for dim in (2, 3):
+        f.output(ig.sum(p, dim))
+
+
+@pytest.mark.parametrize("build", [packed, divided, expected_places])
 def test_what_only_others_read_is_computed_there(build: Callable[[ig.Fusion], None]) -> None:
     f = ig.Fusion("f")
     build(f)
