@@ -124,7 +124,7 @@ CASES = (
          'f.input("w", (4,), strides=(1,))'),
     Case("strides", 'f.input("w", (4, 2), strides=(1,))', "one non-negative number of elements for each axis",
          'f.input("w", (4, 2), strides=(2, 1))'),
-    Case("unknown_symbol", 'f.input("w", (ig.Fusion("g").symbol("k", min=1),))', 'n = f.symbol("k", min=1)',
+    Case("unknown_symbol", 'f.input("w", (ig.Fusion("g").symbol("k", min=1),))', 'k = f.symbol("k", min=1)',
          'f.input("w", (f.symbol("k", min=1),))'),
     Case("cat_of_one", "ig.cat(x, 0)", "put them into a list", "ig.cat([x, x], 0)"),
     Case("too_many_indices", "x[0, 0, 0]", "at most 2", "x[0, 0]"),
