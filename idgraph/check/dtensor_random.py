@@ -42,6 +42,12 @@ class Generators:
 
         return self.cuda and func in getattr(DTensor, "_op_dispatcher")._random_ops  # noqa: B009 - torch names no other
 
+    @property
+    def known(self) -> bool:
+        """Whether it is known where they stand: how many numbers an operation takes of a CPU's generator is not, so
+        that after parts of different size those of the devices may differ or not."""
+        return self.cuda or len(set(self.offsets.tolist())) == 1
+
     def rule(self, func: Any) -> str:
         """In words, whose numbers an operation draws."""
         if self.follows(func):

@@ -75,11 +75,6 @@ CASES: Mapping[str, tuple[Fn, tuple[int, ...], ig.Mesh, Mapping[str, Sequence[st
         "rank 1 draws the random number for element [3, 0] that rank 0 for element [0, 0] draws",
     ),
     "replicas on CPUs": (dropped, (6, 2), X2, {"x": ["R"]}, "cpu", "", ""),
-    # device 0 has drawn three numbers, device 1 two
-    "replicas after uneven rows on CPUs": (
-        drawn_twice, (5,), X2, {"x": ["S(0)"], "y": ["R"]}, "cpu", "rand_like",
-        "ranks 0 and 1 draw different random numbers for element [0]",
-    ),
 }  # fmt: skip
 
 
@@ -91,6 +86,13 @@ def test_each_element_has_a_number_of_its_own(name: str) -> None:
     assert {row.verdict for row in r.rows} <= {"local", "communication", "wrong"}
     assert [row.operation for row in r.wrong][-1:] == ([operation] if operation else [])
     assert not operation or said in str(r.wrong[-1].witness)
+
+
+def test_cpus_that_drew_for_parts_of_different_size() -> None:
+    """Three numbers and two: an operation may take more of a generator than it has elements, and in blocks."""
+    args, placed = (torch.rand(5), torch.rand(5)), {"x": ["S(0)"], "y": ["R"]}
+    r = ig.check.dtensor(drawn_twice, args, mesh=X2, placements=placed, device="cpu")
+    assert [row.verdict for row in r.rows] == ["wrong", "unknown"] and "different size" in r.rows[1].because
 
 
 def test_a_kind_of_devices_that_is_none() -> None:
