@@ -94,22 +94,22 @@ class Checker:
         return found
 
     def parts(self) -> Iterator[CheckRow]:
-        """Rows of memory that several nests fill with parts of a tensor, none under its name: what none fills."""
+        """Rows of memory that nests fill with parts of a tensor, none under its name: what none of them fills."""
         p = self.program
         named = {self.buffers[w.buffer].tensor for n in p.nests for w in n.writes if w.buffer in self.buffers}
         for b in {b.home: b for b in p.buffers if b.tensor not in named}.values():
             t = self.meaning.tensors.get(b.tensor)
             if t is None or t.definition is None or t.definition.op != "cat" or b.over or b.copy:
                 continue
-            for n, w in ((nest, write) for nest in p.nests for write in nest.writes):
+            for nest, w in ((n, w) for n in p.nests for w in n.writes):
                 part = self.buffers.get(w.buffer)
-                if part is None or part.home != b.home or n.unread or {*n.loads, *n.places} & w.index.names:
+                if part is None or part.home != b.home or nest.unread or {*nest.loads, *nest.places} & w.index.names:
                     continue
                 address, shape = simplify(w.index + part.base), extents_of(t)
-                stores = StoreCoverage(p, self.meaning, n, w, b, address, w.when, by_value=False)
+                stores = StoreCoverage(p, self.meaning, nest, w, b, address, w.when, by_value=False)
                 verdict, because, found = stores.verdict(self.samples) if shape else ("proved", "", None)
                 if verdict == "refuted" and because.endswith("are not written"):
-                    yield self._row(n, b.home, verdict, "write", because, b, found)
+                    yield self._row(nest, b.home, verdict, "write", because, b, found)
                 break
 
     def _write(self, nest: Nest, write: Write, buffer: BufferLayout) -> list[CheckRow]:
@@ -433,7 +433,7 @@ class _Writing:
 
     def _space(self, reduce: list[Expr], nested: bool, sizes: Mapping[str, int]) -> Space:
         def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:
-            return tuple((a.name, int(a.extent.evaluate(sizes))) for a in axes)
+            return tuple((a.name, max(int(a.extent.evaluate(sizes)), 0)) for a in axes)
 
         theirs = tuple((s.name, int(extent(s).evaluate(sizes))) for s in reduce)
         # Where the nest has fewer points it spells a sum out: an element read once may count for several of its terms.

@@ -231,7 +231,7 @@ def injective(address: Expr, axes: Sequence[Axis], when: Expr) -> bool:
 
 def written(address: Expr, axes: Sequence[Axis], when: Expr, env: dict[str, int]) -> npt.NDArray[np.int64]:
     """All addresses written, in the order of the loops."""
-    sizes = [int(a.extent.evaluate(env)) for a in axes]
+    sizes = [max(int(a.extent.evaluate(env)), 0) for a in axes]
     parts: list[npt.NDArray[np.int64]] = []
     for flat, coordinates in chunks(sizes, 1 << 20):
         here = {**env, **dict(zip((a.name for a in axes), coordinates, strict=True))}
@@ -395,7 +395,7 @@ class StoreCoverage:
         return simplify(runs, facts=facts) is TRUE
 
     def _counted(self, mates: Sequence[_Mate], inside: Expr, sizes: dict[str, int]) -> Told:
-        points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)
+        points = sum(prod(max(int(a.extent.evaluate(sizes)), 0) for a in m.loops) for m in mates)
         shape = [int(n.evaluate(sizes)) for n in extents_of(self.meaning.tensors[self.buffer.tensor])]
         elements = prod(shape)
         if self.by_value or any(m.by_value(self.program.symbols) for m in mates):
@@ -412,8 +412,11 @@ class StoreCoverage:
                 return self._confirmed("an element is written twice", int(part[counts > 1][0]), mates, sizes)
             parts.append(part)
             total += len(part)
-        kept: npt.NDArray[np.int64] = np.unique(np.concatenate(parts))
-        missing = np.setdiff1d(self._addresses(sizes), kept)
+        every = np.sort(np.concatenate(parts))  # sorted: NumPy's own sets of integers are hashed, and slow
+        kept = every[np.flatnonzero(np.append(True, every[1:] != every[:-1])[: len(every)])]
+        asked = self._addresses(sizes)
+        place = np.minimum(np.searchsorted(kept, asked), max(len(kept) - 1, 0))
+        missing = asked[kept[place] != asked] if len(kept) else asked
         if missing.size:
             because = f"{len(missing)} of {elements} elements are not written"
             return self._confirmed(because, int(missing[0]), mates, sizes)
@@ -422,7 +425,7 @@ class StoreCoverage:
 
     def _confirmed(self, because: str, at: int, mates: Sequence[_Mate], sizes: dict[str, int]) -> Told:
         """A fault at an address is reported only where plain Python counts it too, from the original formulas."""
-        points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)
+        points = sum(prod(max(int(a.extent.evaluate(sizes)), 0) for a in m.loops) for m in mates)
         shape = [int(n.evaluate(sizes)) for n in extents_of(self.meaning.tensors[self.buffer.tensor])]
         if max(points, prod(shape)) > CONFIRMED:
             return "unknown", f"{because}, as NumPy counts; too many points to count them again", None
@@ -467,7 +470,7 @@ def _moved(t: Tensor) -> set[str]:
 def _write_points(m: _Mate, sizes: Mapping[str, int]) -> list[dict[str, int]]:
     """The points at which a write happens."""
     names = [a.name for a in m.loops]
-    spans = [range(int(a.extent.evaluate(sizes))) for a in m.loops]
+    spans = [range(max(int(a.extent.evaluate(sizes)), 0)) for a in m.loops]
     every = ({**sizes, **dict(zip(names, p, strict=True))} for p in product(*spans))
     return [env for env in every if m.when.evaluate(env)]
 

@@ -219,7 +219,7 @@ class TreeRun:
                     assert_never(node)
 
     def _accesses(self, n: Nest, w: Write, loops: tuple[Axis, ...], when: Expr) -> _Accesses:
-        spans = [int(a.extent.evaluate(self.sizes)) for a in (*loops, *n.reduce)]
+        spans = [max(int(a.extent.evaluate(self.sizes)), 0) for a in (*loops, *n.reduce)]
         empty = 0 in spans[len(loops) :]  # it stores what a reduction starts from
         if empty:
             spans[len(loops) :] = [1] * len(n.reduce)
@@ -276,7 +276,7 @@ class TreeRun:
         for node in body:
             match node:
                 case TreeLoop():
-                    n = int(node.axis.extent.evaluate(self.sizes))
+                    n = max(int(node.axis.extent.evaluate(self.sizes)), 0)
                     for k in range(n):
                         own = dict(homes)
                         for name in node.private:
@@ -290,7 +290,7 @@ class TreeRun:
                 case TreeGuard():
                     self._run(node.body, flat, homes)
                 case Nest():
-                    count = prod(int(a.extent.evaluate(self.sizes)) for a in node.loops)
+                    count = prod(max(int(a.extent.evaluate(self.sizes)), 0) for a in node.loops)
                     for k in range(count):
                         for x in self._tables[id(node)]:
                             self._write(node, x, flat * count + k, homes)
@@ -454,7 +454,7 @@ class TreeRun:
         """Loop variables of a row-major number of the nest's points."""
         out: dict[str, int] = {}
         for a in reversed(self._loops[id(n)]):
-            span = int(a.extent.evaluate(self.sizes))
+            span = max(int(a.extent.evaluate(self.sizes)), 0)
             flat, out[a.name] = divmod(flat, span)
         return {**self.sizes, **dict(reversed(out.items()))}
 

@@ -166,7 +166,7 @@ def _met(
     axes: Sequence[Axis], when: Expr, conditions: Sequence[Expr], sizes: Mapping[str, int]
 ) -> set[tuple[bool, ...]]:
     """The combinations that points of the loops meet."""
-    spans = [int(a.extent.evaluate(sizes)) for a in axes]
+    spans = [max(int(a.extent.evaluate(sizes)), 0) for a in axes]
     if prod(spans) > POINTS:
         return set()
     flat = np.arange(prod(spans), dtype=np.int64)

@@ -139,3 +139,14 @@ def test_a_part_beside_another_that_is_not_whole_is_refuted(name: str) -> None:
     p = loops(name)
     piece = next(b for b in p.buffers if b.tensor == "cat" and b.base != 0)
     assert unwritten(shorter(p, writer(p, piece.name)))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_cat_without_one_of_its_nests_is_refuted(dim: int) -> None:
+    """Also where no nest that is left writes under the name of the cat."""
+    capture = Capture(name="f")
+    capture.run(lambda x: cat([x * 2, x, x + 1], dim), (X,))
+    p = capture.lowered[0].after
+    assert len(p.nests) == 3 and not unwritten(p)
+    for n in p.nests:
+        assert "12 of 36 elements are not written" in unwritten(without(p, n.name)), n.name
