@@ -263,7 +263,7 @@ class Capture:
         part = "backward" if self._backward else "forward"
         name = f"{self.name} {part}" + (f" {len(self.lowered)}" if len(self.lowered) > 1 else "")
         record = self._records.pop(id(graph), _Record())
-        places = [o.get_name() if hasattr(o, "get_name") else "" for o in graph.graph_outputs]
+        places = [_memory_of(o) for o in graph.graph_outputs]
         self._last = graph.orig_gm, None, places
         try:
             reader = _GraphImporter(self.torch, graph, record, name, source)
@@ -880,6 +880,14 @@ def _condition(x: Any) -> Expr | None:
 
 
 # graphs ---------------------------------------------------------------------------------------------------------------
+
+
+def _memory_of(result: Any) -> str:
+    """The buffer that a result of a graph lies in; empty for a number, and for no result."""
+    try:
+        return str(result.get_name())
+    except (AttributeError, NotImplementedError):
+        return ""
 
 
 def _value_in(result: Any) -> Any:

@@ -44,7 +44,7 @@ def test_inverses_of_flips_that_were_taken_apart() -> None:
     maps = [
         IndexMap((b,), (b + n * 2 - b // 2 * 4 - 2,), (n * 2,)),
         IndexMap((a, b), (n * 3 - (a * n * 2 + b) // 4 - 1, (a * n * 2 + 3 - b) % 4), (n * 3, as_expr(4))),
-        IndexMap((a, c), (a * (n * 4 + 5) + (1 - c) % (n * 4) + n * 12 + 15,), (n * 60,)),
+        IndexMap((a, c), (a * (n * 4 + 5) + (1 - c) % (n * 4) + n * 12 + 15,), (n * 60 + 75,)),
         IndexMap((c,), (((c + 3) % (n * 4) + (c + 3) // 2 % (n * 2) * 2 + 3) % (n * 8),), (n * 8,)),
     ]
     for m in maps:

@@ -130,7 +130,7 @@ def changes(n: Nest) -> Iterator[tuple[str, Nest, str, str]]:
         axes: tuple[Axis, ...] = getattr(n, group)
         for p, a in enumerate(axes):
             for step in (1, -1) if group == "reduce" else (-1,):
-                if int(a.extent) + step > 0:
+                if a.extent.is_const and int(a.extent) + step > 0:
                     made = list(axes)
                     made[p] = Axis(a.name, as_expr(int(a.extent) + step))
                     kind = "reduction range" if group == "reduce" else "loop too short"

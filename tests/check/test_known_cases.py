@@ -167,7 +167,9 @@ def test_a_result_outside_of_its_memory_is_refuted() -> None:
 @pytest.mark.parametrize("number", GRAPH)
 def test_a_wrong_graph_is_told_as_one(number: int) -> None:
     r = checked(GRAPH[number])
-    assert r.refuted and {row.stage for row in r.refuted} == {"graph"}, str(r)
+    shared = [row for row in r.refuted if row.stage == "after"]  # 198094 gives out the argument's memory, too
+    assert r.refuted and {row.stage for row in r.refuted if row not in shared} == {"graph"}, str(r)
+    assert len(shared) == (number == 198094) and all("shares memory" in row.because for row in shared)
     assert all(row.counterexample and row.counterexample.read != row.counterexample.meant for row in r.refuted)
 
 
