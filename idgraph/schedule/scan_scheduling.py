@@ -84,6 +84,7 @@ def _cheapest_width(
 ) -> int:
     """Neighbours of one thread, from ``width`` on: the more, the fewer exchanges, but they take registers, and fewer
     threads keep less of memory busy; and each access of several that a thread has asks for parts of as many lines.
+    One answer for all scans ``beside``, whichever is asked about: they share a launch.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -91,13 +92,14 @@ def _cheapest_width(
     >>> _cheapest_width(t, [t.definition], [t.definition], 8192, 4, 128)
     8
     """
-    made, gpu = {e.output for e in exprs}, current_device()
+    exprs, gpu = [*exprs, *(e for e in beside if e not in exprs)], current_device()
+    made = {e.output for e in exprs}
     read = {x for e in exprs for x in e.inputs if x not in made}
     written = {t, *filter(t.fusion.is_output, made)}
     memory = sum(map(bytes_of, read | written)) / gpu.bandwidth
-    scans = [e for e in beside if e in exprs]
-    points = prod(int(d.extent) if d.extent.is_const else 0 for d in scans[0].output.axes) if scans else 0
-    sizes = [8 if _is_wide([e]) else item_size(e.output.dtype) for e in scans]
+    points = prod(int(d.extent) if d.extent.is_const else 0 for d in beside[0].output.axes) if beside else 0
+    sizes = [8 if _is_wide([e]) else item_size(e.output.dtype) for e in beside]
+    width = max(LEAST, min([width, *(gpu.lanes(item_size(e.output.dtype)) for e in beside)]))
     words = sum(sizes) // gpu.bank_bytes + 2  # with what is read and written
     times: dict[int, float] = {}
     while width <= HEAVY and n > 2 * width and points:

@@ -387,3 +387,13 @@ def test_two_scans_of_one_row_are_one_kernel(one: str, other: str, columns: int)
     f.output(getattr(ig, one)(x, 1), ig.neg(getattr(ig, other)(x * 2.0, 1)))
     assert not wrong(f)
     assert len(ig.emit(f, "cuda").kernels) == 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float16", "bfloat16"])
+@pytest.mark.parametrize("ops", [("cumsum", "cummax"), ("cummin", "cumsum")])
+def test_scans_of_results_of_other_sizes_share_a_launch_in_any_order(dtype: DType, ops: tuple[str, str]) -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", (3, 300), dtype)
+    f.output(*(getattr(ig, op)(x, 1) for op in ops))
+    assert wrong(f) == ""
+    assert len(ig.emit(f, "cuda").kernels) == 1

@@ -48,6 +48,16 @@ CASES: dict[str, tuple[Callable[[T], T], tuple[int, ...], list[tuple[int, ...]]]
     "a spread window": (lambda x: F.max_pool2d(x, 2, 1, 0, 3), (2, 3), [(2, 3, 8, 9), (2, 3, 5, 6)]),
     "pixels": (lambda x: F.pixel_shuffle(x, 2), (2, 3), [(2, 12, 3, 5), (2, 12, 4, 2)]),
     "rotary": (rotated, (0, 1), [(5, 8), (3, 4), (2, 12)]),
+    "means of writers": (
+        lambda x: x.scatter_reduce(1, (x * 3).long(), x * 2, "mean", include_self=False),
+        (0, 1),
+        [(4, 5), (2, 9), (6, 3)],
+    ),
+    "sums of rows": (
+        lambda x: x.scatter_reduce(0, (x * 3).long(), x * 2, "sum", include_self=False),
+        (0, 1),
+        [(4, 5), (3, 9), (6, 3)],
+    ),
     "windows of an image": (partitioned, (0, 1, 2), [(2, 8, 6, 5), (3, 4, 10, 5)]),
 }
 

@@ -302,6 +302,8 @@ _NAMES = {
 
 def _front(src: Tensor, index: Tensor) -> Tensor:
     """The part of src that the index speaks of."""
+    if src.shape == index.shape:
+        return src
     pads = [n for a, b in zip(fixed_shape(src), fixed_shape(index), strict=True) for n in (b - a, 0)]
     return movement.pad(src, pads[::-1]) if any(pads) else src
 
@@ -337,11 +339,10 @@ def _reduce_writers(x: Tensor, dim: int, index: Tensor, src: Tensor, how: str) -
 def _reduced(x: Tensor, dim: int, index: Tensor, src: Tensor, how: str, include_self: bool) -> Tensor:
     if not is_integer(index.dtype) or x.dtype == "bool" or not x.ndim or x.dtype != src.dtype:
         raise Unmapped(f"a scatter of {src.dtype} into {x.dtype} with {x.ndim} axes at {index.dtype}")
-    shape = fixed_shape(x)
     wide, source = wide_of(x), wide_of(_front(src, index))
-    ones = x.fusion.full(fixed_shape(index), 1, "int64")
+    ones = x.fusion.full(index.shape, 1, "int64")
     # Counting checks the index too: out of range is an error, never a write that is lost.
-    count = indexed.scatter_add(x.fusion.full(shape, 0, "int64"), dim, index, ones)
+    count = indexed.scatter_add(x.fusion.full(x.shape, 0, "int64"), dim, index, ones)
     touched = ops.gt(count, 0)
     zero: Scalar = 0.0 if is_float(x.dtype) else 0
     if how in ("sum", "mean"):
@@ -386,7 +387,7 @@ def index_reduce(c: Call) -> Tensor:
         raise Unmapped("an index or a tensor without axes")
     at = dim % x.ndim
     row = movement.reshape(index, [-1 if p == at else 1 for p in range(x.ndim)])
-    wide = movement.expand(row, fixed_shape(src))
+    wide = movement.expand(row, src.shape)
     return _reduced(x, at, wide, src, _how(c, 4), c.flag(-1, "include_self", True))
 
 
