@@ -231,6 +231,8 @@ def check(
         if means is None:
             raise click.UsageError(f"{file}: give the fusion that it should compute with --means FILE")
         sys.exit(0 if run_text(file, load(means), as_json) else 1)
+    if means is not None:
+        raise click.UsageError(f"{file}: --means is of .mlir and .stmt files; a fusion says itself what it computes")
     fusion = load(file)
     fusion.verify()
     schedule_if(automatic, fusion)
@@ -470,7 +472,9 @@ def _run_command() -> int:
         error.show()
         return 2
     except click.ClickException as error:
-        return _bad(error.format_message())
+        said = error.format_message()
+        lists = "; hint: idgraph --help, idgraph COMMAND --help"
+        return _bad(said + lists * (said.startswith("No such ") and "Did you mean" not in said))
     except (click.Abort, KeyboardInterrupt):
         return 130  # as a shell reports an interrupt
     except IdGraphError as error:
@@ -479,7 +483,7 @@ def _run_command() -> int:
         at += [f"{name} is made at {line}" for name, line in error.origins.items()]
         return _bad("; ".join([error.what, *at, *because, *([f"hint: {error.hint}"] if error.hint else [])]))
     except MemoryError:
-        return _bad("it needs more memory than there is")
+        return _bad("this needs more memory than there is; hint: smaller extents")
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -242,9 +242,10 @@ def run_guarded(
     with np.errstate(all="ignore"):
         results = frozen(program.ordered(inputs), memory=OutputMemory(poison=True))
     out = {t.name: x for t, x in zip(program.fusion.outputs, results, strict=True)}
+    made = program.mold.made
     touched = tuple(
         m.buffer.title
-        for m, (around, mark) in zip(program.mold.made, guard.zones, strict=True)
+        for m, (around, mark) in zip(made, guard.zones[-len(made) :], strict=True)  # copies of inputs come before
         if not _untouched(around, mark)
     )
     return out, touched

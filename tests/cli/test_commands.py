@@ -246,6 +246,20 @@ def test_bad_input_is_one_line_and_2(tmp_path: Path, name: str) -> None:
     assert said in shown.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("shwo", "a.txt"), "Did you mean 'show'?"), (("show", "a.txt", "--jsonn"), "Did you mean '--json'?"),
+        (("show", "a.txt", "--xyz"), "hint: idgraph --help, idgraph COMMAND --help"),
+        (("check", "a.txt", "--means", "b.txt"), "--means is of .mlir and .stmt files"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_not_known_leads_to_one_that_is(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    shown = run(*words, cwd=tmp_path)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert len(shown.stderr.splitlines()) == 1 and said in shown.stderr
+
+
 @pytest.mark.parametrize("name", ["folder", "folder.py", "folder.json", "folder.txt"])
 def test_a_folder_is_no_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()

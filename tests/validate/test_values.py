@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -118,3 +121,22 @@ def test_llama_rope_with_residual() -> None:
     report = validate(f, target="cpu")
     assert report.ok, str(report)
     assert report.points > 10**9
+
+
+EMPTY: dict[str, Callable[[ig.Fusion], ig.Tensor]] = {
+    "mul": lambda f: f.input("x", (0, 4)) * 2.0,
+    "sum": lambda f: ig.sum(f.input("x", (0, 4)), 0),
+    "cat": lambda f: ig.cat([f.input("x", (0,)), f.input("y", (3,))], 0),
+    "cumsum": lambda f: ig.cumsum(f.input("x", (0, 4)), 0),
+    "pad": lambda f: ig.pad(f.input("x", (0,)), (2, 1)),
+    "gather": lambda f: ig.gather(f.input("x", (3,)), 0, f.input("i", (0,), "int64")),
+    "matmul": lambda f: ig.matmul(f.input("x", (3, 0)), f.input("y", (0, 2))),
+}
+
+
+@pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
+@pytest.mark.parametrize("name", EMPTY)
+def test_tensors_without_elements(name: str, target: Any) -> None:
+    f = ig.Fusion("empty")
+    f.output(EMPTY[name](f))
+    assert ig.validate(f, target=target).ok

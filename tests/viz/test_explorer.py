@@ -322,6 +322,29 @@ def test_a_wide_graph_opens_legibly_and_fit_shows_all_of_it(opened: Any, size: t
         b.set_window_size(before["width"], before["height"])
 
 
+@pytest.mark.slow
+def test_boxes_get_narrow_before_a_graph_is_cut(opened: Any) -> None:
+    """RoPE written in halves: twenty operations, eight of them in one row, all in view and legible at first."""
+    f = ig.Fusion("halves")
+    q, residual = f.input("q", (2, 4, 8, 64)), f.input("residual", (2, 4, 8, 64))
+    cos, sin = f.input("cos", (8, 64)), f.input("sin", (8, 64))
+    a, b, c, d = q[..., :32], q[..., 32:], cos[..., :32], sin[..., :32]
+    f.output(residual + ig.cat([a * c - b * d, b * c + a * d], dim=-1))
+    ig.schedule.auto(f)
+    page = opened(f)
+    before = page.get_window_size()
+    page.set_window_size(1600, 900)
+    page.refresh()
+    try:
+        assert page.execute_script(LETTER) >= 7
+        canvas = page.find_element("css selector", ".ig-canvas").rect
+        boxes = [x.rect for x in page.find_elements("css selector", ".ig-box > rect")]
+        assert len(boxes) == 24  # the inputs too
+        assert all(x["x"] + x["width"] <= canvas["x"] + canvas["width"] for x in boxes)
+    finally:
+        page.set_window_size(before["width"], before["height"])
+
+
 def test_constants_and_coordinates_lead_to_the_lines_of_their_readers() -> None:
     f = ig.Fusion("causal")
     x = f.input("x", (8, 8))

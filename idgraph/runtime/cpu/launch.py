@@ -108,6 +108,10 @@ class CpuLaunches:
         """Nothing is left to check: each call has raised its own failures."""
 
 
+def _picked(places: Sequence[int], words: Sequence[int]) -> tuple[int, ...]:
+    return tuple([words[p] for p in places])
+
+
 class _CpuLaunch:
     """One kernel, for calls of all sizes. A call has words of its own, so that several threads may call. ``fault``
     makes the memory of failures, where accesses are checked; ``places`` of its words are those of `_Jump.pick`."""
@@ -124,7 +128,9 @@ class _CpuLaunch:
         if self.fault is not None:
             places[count - 2] = -count - 1
         self.places = tuple(places)
-        self._pack, self._pick = Struct(f"{count}q").pack, itemgetter(*places)
+        self._pack = Struct(f"{count}q").pack
+        few = len(places) < 2  # of which an itemgetter makes no tuple
+        self._pick = partial(_picked, places) if few else itemgetter(*places)
 
     def words(self, elements: Mapping[int, Any], numbers: Sequence[Any]) -> list[Any]:
         """Addresses, of which a call writes those of buffers, and elements; integers; blocks; the memory of failures.

@@ -4,7 +4,7 @@ function idgraphExplorer(root, data) {
   "use strict";
   const { Graph, layout, select, zoom, zoomIdentity } = idgraphVendor;
   const SVG = "http://www.w3.org/2000/svg";
-  const CELL = 7.25, ROW = 16, PAD = 9, MOST = 40, ACROSS = 10; // pixels of a character and a line; boxes unfolded at first, and in one row without edges
+  const CELL = 7.25, ROW = 16, PAD = 9, MOST = 40, ACROSS = 10, NARROW = 22; // pixels of a character and a line; boxes unfolded at first, and in one row without edges; characters below a title in a wide view
   const ops = new Map(data.ops.map((o) => [o.name, o])), inputs = new Map(data.inputs.map((o) => [o.name, o]));
   const state = { view: 0, open: new Map(), op: null, box: null, tab: "operation", step: data.steps.length, pass: 0, found: [] };
 
@@ -104,7 +104,7 @@ function idgraphExplorer(root, data) {
     for (const [id, f] of shown.frames) g.setNode(id, { paddingTop: 10 + ROW * f.lines.length });
     const joined = new Set(shown.edges.flatMap((e) => [e.a, e.b])), alone = [];
     for (const [id, b] of shown.boxes) {
-      const cells = Math.max(4, ...b.lines.map((l) => [...l[0]].length + 2 * (l[2] ? l[2].length : 0)));
+      const cells = Math.max(4, ...b.lines.map((l) => (view.narrow && l[1] !== "head" && !(l[2] || []).length ? Math.min(NARROW, l[0].length) : [...l[0]].length + 2 * (l[2] ? l[2].length : 0))));
       const n = { width: cells * CELL + 2 * PAD, height: b.lines.length * ROW + PAD };
       if (joined.has(id) || shown.frames.has(view.parents.get(id))) g.setNode(id, n); else alone.push([id, n]);
     }
@@ -179,7 +179,7 @@ function idgraphExplorer(root, data) {
   }
   function write(group, lines, x, y, middle, width) {
     lines.forEach((l, i) => {
-      const chips = l[2] || [], most = width ? Math.max(4, Math.floor(width / CELL)) : Infinity;
+      const chips = l[2] || [], most = width ? Math.max(4, Math.floor(width / CELL + 0.01)) : Infinity;
       const text = l[0].length > most ? l[0].slice(0, most - 1) + "\u2026" : l[0];
       chips.forEach((c, k) => group.append(svg("rect", { x: x + k * 14, y: y + i * ROW - 10, width: 11, height: 11, fill: c[0], stroke: c[1] })));
       group.append(svg("text", { x: x + chips.length * 14, y: y + i * ROW, class: l[1] === "head" ? "ig-head" : l[1] === "plain" ? null : "ig-faint", "text-anchor": middle ? "middle" : null }, text));
@@ -222,7 +222,7 @@ function idgraphExplorer(root, data) {
       const outline = svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2, width: n.width, height: n.height, rx: b.shape === "pill" ? n.height / 2 : 5, stroke: b.stroke });
       outline.style.setProperty("--x-fill", b.fill); // the style sheet darkens it at night
       g.append(outline);
-      write(g, b.lines, n.x - n.width / 2 + PAD, n.y - n.height / 2 + ROW - 1, false);
+      write(g, b.lines, n.x - n.width / 2 + PAD, n.y - n.height / 2 + ROW - 1, false, view.narrow ? n.width - 2 * PAD : 0);
       g.append(svg("title", {}, b.title || ""));
       const act = () => { if (b.folded) { setOpen(view, id, true); draw(); centre(id); mark(); } else choose(b.op, id); };
       g.addEventListener("click", (event) => { event.stopPropagation(); act(); });
@@ -243,9 +243,11 @@ function idgraphExplorer(root, data) {
     const from = (size, start, length, at) => (length * k <= size ? (size - length * k) / 2 - start * k : Math.min(8 - start * k, Math.max(size - 8 - (start + length) * k, size / 2 - at * k)));
     select(picture).call(pan.transform, zoomIdentity.translate(from(w, b.x, b.width, near.x), from(h, b.y, b.height, near.y)).scale(k));
   }
-  function begin() { // a view as it opens: nests that make it too wide to read are folded, the last and innermost first, but not the only one
+  function begin() { // a view as it opens: where it is too wide to read, boxes get narrow, then nests are folded, the last and innermost first, but not the only one
     draw();
-    const view = data.views[state.view], w = canvas.clientWidth, nests = [...view.first].filter((id) => !view.byId.get(id).op), alone = nests.length === 1;
+    const view = data.views[state.view], w = canvas.clientWidth;
+    if (w && !view.narrow && (w - 16) / extent.width < LEGIBLE) { view.narrow = true; draw(); }
+    const nests = [...view.first].filter((id) => !view.byId.get(id).op), alone = nests.length === 1;
     while (w && !alone && nests.length && (w - 16) / extent.width < LEGIBLE) { view.first.delete(nests.pop()); draw(); }
     fit(LEGIBLE);
   }
