@@ -362,7 +362,7 @@ def _judge_one(made: list[Made], n: int, readers: list[int]) -> None:
 def _judge_threads(m: Made, u: Made, p: Point, wanted: set[Element]) -> None:
     """What a thread reads at this point is made by one whose results it sees: itself, or one of its block.
 
-    Threads that reduce it all have it, and those along a dimension that it has no loop on; what is global has one writer.
+    Threads that reduce it all have it, and those along a dimension without a loop of it; what is global has one writer.
     """
     seen = BLOCKS if m.memory in ("shared", "global") else (*BLOCKS, *THREADS)
     kinds = [d.kind == "reduction" for d in m.tensor.loop]
