@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from idgraph.errors import IdGraphError, ScheduleError, arguments
+from idgraph.errors import IdGraphError, ParseError, ScheduleError, arguments
 from idgraph.fuse.access_relation import StridedForm, StridedLoop, split_loop
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.axis_read import Attr
@@ -118,7 +118,11 @@ def replay(fusion: Fusion, steps: Sequence[AlignmentStep]) -> None:
         elif step.name == "reset":
             reset(t)
         else:
-            replay_step(t, step.name, step.args, dict(step.named))
+            try:
+                replay_step(t, step.name, step.args, dict(step.named))
+            except ParseError as error:
+                why = f"{step}: {error.what}"
+                raise ScheduleError(why, where=t.source_line, hint="as when it was asked") from None
 
 
 def _copy(fusion: Fusion, t: Tensor, reader: Tensor, name: str) -> Tensor:

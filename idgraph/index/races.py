@@ -87,7 +87,7 @@ def race_conflicts(model: Model, exprs: Sequence[TensorExpr]) -> list[tuple[tupl
     ways = model.ways
     stored = {t: model.storage(t) for e in exprs for t in e.outputs}
     for tensors, check in _checks(
-        exprs, tree, model, stored, Runs(ways, launch_dims(launch_groups(tree, ways, model), ways))
+        exprs, tree, model, stored, Runs(ways, launch_dims(launch_groups(tree, ways, model), ways, model))
     ):
         try:
             check()
@@ -153,14 +153,6 @@ def _paths(tree: Sequence[Node]) -> dict[TensorExpr, tuple[LoopNest, ...]]:
     return found
 
 
-def read_in_passing(exprs: Sequence[TensorExpr], tree: Sequence[Node]) -> frozenset[Tensor]:
-    """The tensors that a reader loads inside loops that still compute them."""
-    paths, live = _paths(tree), frozenset(exprs)
-    return frozenset(
-        t for e in exprs for t in e.outputs if any(_shared_depth(paths, e, use) for use in live_uses(t, live))
-    )
-
-
 def _shared_depth(paths: Mapping[TensorExpr, tuple[LoopNest, ...]], a: TensorExpr, b: TensorExpr) -> int:
     """The number of loops that the two expressions share."""
     pairs = zip(paths.get(a, ()), paths.get(b, ()), strict=False)
@@ -222,7 +214,7 @@ def _other_threads(
     own = {way: loops[p] for p, way in enumerate(threads.ways[use]) if is_thread(way)}
     for p in range(depth, len(threads.ways[made])):
         way = threads.ways[made][p]
-        if not is_thread(way) or p in reduced(made, produced):
+        if way not in threads.dims[made] or p in reduced(made, produced):
             continue
         reader = own.get(way)
         if reader is None or p >= len(slots) or not _same_value(slots[p], reader.symbol):
@@ -230,7 +222,8 @@ def _other_threads(
     if not (home.is_shared or home.in_memory):
         return  # each thread has written a copy of its own
     skip = reduced(made, produced)
-    held = {way for p, way in enumerate(threads.ways[made]) if p not in skip}
+    repeated = {n for x in maps.write(made).replicas for n in x.names}
+    held = {way for p, way in enumerate(threads.ways[made]) if p not in skip and produced[p].name not in repeated}
     for way in threads.dims[use]:
         if way not in held and not (home.is_shared and is_block(way)):
             yield way, f"one thread along {way}", f"by every {way}"

@@ -72,9 +72,15 @@ class ThreadMapping(Runs):
         found = tuple(d for d in self.dims[e] if d not in ways) if self.used else ()
         return tuple(d for d in found if not (per_block and is_block(d)))
 
-    def first_replica(self, e: TensorExpr, maps: IndexMaps) -> Expr:
-        """True of the first of the threads that compute an element of ``e``, whose loops are as wide as a reader's."""
-        on_threads = {v.name for p, v in enumerate(maps.loops(e)) if self.on_thread(e, p)}
+    def first_replica(self, e: TensorExpr, maps: IndexMaps, *, per_block: bool = False) -> Expr:
+        """True of the first of the threads that compute an element of ``e``, whose loops are as wide as a reader's.
+
+        ``per_block``: as in `missing`.
+        """
+        loops = enumerate(maps.loops(e))
+        on_threads = {
+            v.name for p, v in loops if self.on_thread(e, p) and not (per_block and is_block(self.ways[e][p]))
+        }
         return and_(*(simplify(x.eq(0)) for x in maps.write(e).replicas if x.names & on_threads))
 
 

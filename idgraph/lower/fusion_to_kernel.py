@@ -21,7 +21,7 @@ from idgraph.index.loop_tree import (
     reduced,
     reduction_positions,
 )  # fmt: skip
-from idgraph.index.races import Crossing, check_races, read_in_passing
+from idgraph.index.races import Crossing, check_races
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.dtypes import compute_dtype
 from idgraph.ir.op_builders import finished_type
@@ -94,10 +94,10 @@ def lower_fusion(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "")
     allocator = Allocator(fusion, maps.loops, threads=threads, serial=not threads)
     ways = allocator.ways
     groups = launch_groups(tree, ways, maps) if threads else [[node] for node in tree]
-    how = ThreadMapping(ways, launch_dims(groups, ways), threads)
+    how = ThreadMapping(ways, launch_dims(groups, ways, maps), threads)
     stored = bind_buffers(exprs, allocator, how, [exprs_of(group) for group in groups])
     crossings = check_races(exprs, tree, maps, stored, how)
-    builder = _KernelBuilder(maps, allocator, stored, how, crossings, read_in_passing(exprs, tree))
+    builder = _KernelBuilder(maps, allocator, stored, how, crossings)
     bodies: list[Body] = []
     chosen: list[tuple[KernelHints, Ruled]] = []
     for group in groups:
@@ -180,7 +180,6 @@ class _KernelBuilder:
     stored: Mapping[Tensor, BufferBinding]
     threads: ThreadMapping
     crossings: tuple[Crossing, ...] = ()
-    passing: frozenset[Tensor] = frozenset()
 
     def start(self, e: TensorExpr) -> Body:
         """A scatter's output before it is updated: a copy of its operand 0, unless the two share their memory."""
@@ -325,12 +324,12 @@ class _KernelBuilder:
         out: list[Stmt] = []
         if home.array is not None:
             missing = self.threads.missing(e, skip, per_block=True) if home.is_shared else ()
+            first = self.threads.first_replica(e, self.maps, per_block=True) if home.is_shared else TRUE
             keep = Store(home.array, home.place(access), value, purpose)
-            out.append(SingleThread(missing, (keep,)) if missing else keep)
+            out += _guarded(first, (SingleThread(missing, (keep,)) if missing else keep,))
         if home.memory is not None:
             write, missing = Store(home.memory, access.tensor_address, value, purpose), self.threads.missing(e, skip)
-            apart = home.is_local or e.output not in self.passing
-            first = self.threads.first_replica(e, self.maps) if apart else TRUE
+            first = self.threads.first_replica(e, self.maps)
             out += _guarded(first, (SingleThread(missing, (write,)) if missing else write,))
         return tuple(out)
 

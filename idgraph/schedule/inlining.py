@@ -30,6 +30,8 @@ from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.clone import rewriting
 from idgraph.ir.iter_domain import is_one
 from idgraph.ir.ragged_axes import row_axes
+from idgraph.ir.reader_loops import loop_plan
+from idgraph.ir.walks import reach
 from idgraph.schedule.legality import InlineStop, drop_inlining, inline_stops, nest_error, sharing
 
 Conflicts = list[tuple[tuple[Tensor, ...], ScheduleError]]
@@ -126,7 +128,26 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> tupl
     chosen, _ = _positioned(fusion, fusion.tensors if tensors is None else _named(fusion, tensors), {})
     undo_conflicting_inlines(fusion, chosen)
     _record(chosen)
+    for t in chosen:
+        _inline_with_new_loops(fusion, t)
     return inline_stops(fusion, chosen[::-1])
+
+
+def _inline_with_new_loops(fusion: Fusion, t: Tensor) -> None:
+    """Inline ``t`` deeper where its readers loop over what it lacks outside of loops that it has: it gets loops of one
+    element there, and so does what is inlined into it."""
+    for p in range(_own_limit(t), t.inline_position, -1):
+        plan = loop_plan(t, p)
+        if plan is None or None not in plan.shared:
+            continue
+        kept, known = [u.state() for u in fusion.tensors], len(_conflicts(fusion, _doubtful(fusion, [t])))
+        drop_inlining(t)
+        loop_steps.inline(t, p, beside=True)
+        legal = _legal_loops(fusion, (t,), (), _Refusal()) is not None and _is_written(fusion, t)
+        if legal and len(_conflicts(fusion, _doubtful(fusion, [t]))) <= known:
+            return
+        for restore in kept:
+            restore()
 
 
 def inline_far(
@@ -176,8 +197,7 @@ def _positioned(
         after: NestMembers = joined.copy()
         positions: dict[Tensor, int] = {}
         for t in batch:
-            positions[t] = after.limit(t, limits[t])
-            after.join(t, positions[t])
+            after.join(t, positions.setdefault(t, after.limit(t, limits[t])))
         end, refusal = done + len(batch), _Refusal()
         if later and not done and end == len(rest):
             if (proved := _try(fusion, batch, positions, later, refusal)) is not None:
@@ -374,11 +394,8 @@ def _named(fusion: Fusion, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     for t in listed:
         if t not in fusion:
             named = t.name if isinstance(t, Tensor) else repr(t)
-            raise ScheduleError(
-                f"inline_most: {named} is not a tensor of fusion {fusion.name}",
-                where=user_line(),
-                hint="a list of its tensors, or nothing for all of them",
-            )
+            what = f"inline_most: {named} is not a tensor of fusion {fusion.name}"
+            raise ScheduleError(what, where=user_line(), hint="a list of its tensors, or nothing for all of them")
     return cast("Sequence[Tensor]", listed)
 
 
@@ -415,9 +432,13 @@ def _goes_along(t: Tensor) -> bool:
 
 
 def _limit(t: Tensor) -> int:
+    return min([_own_limit(t), *(len(e.output.loop) for e in t.uses)])
+
+
+def _own_limit(t: Tensor) -> int:
+    """How many loops of a tensor readers may share: those left of a reduction, and of what waits for a scan or rows."""
     waiting = () if _goes_along(t) else scan_loops(t) or _row_loops(t)
-    reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in waiting]
-    return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
+    return next((p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in waiting), len(t.loop))
 
 
 def _is_written(fusion: Fusion, t: Tensor) -> bool:

@@ -65,6 +65,17 @@ def test_steps_that_emit_refuses_leave_the_fusion_as_it_was() -> None:
     assert str(f) == before
 
 
+def test_a_step_of_axes_that_are_not_there_is_refused() -> None:
+    f = ig.Fusion("f")
+    a = ig.exp(f.input("x", shape=(20, 20)), name="a")
+    f.output(-a)
+    before = str(f)
+    told = Alignment((AlignmentStep("a", "set_allocation", (("root3", "root0"), (True, True))),), 2, 1, 0)
+    with pytest.raises(ig.ScheduleError, match=r"a\.set_allocation.*no axis 'root3'"):
+        told.apply(f)
+    assert str(f) == before
+
+
 @pytest.mark.slow
 @settings(max_examples=min(examples(20), 2000))
 @given(fusions(max_steps=6))
