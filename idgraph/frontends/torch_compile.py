@@ -123,6 +123,7 @@ def backend(
         fw_compiler=partial(_graph, told, graphs, "forward"), bw_compiler=partial(_graph, told, graphs, "backward"),
         inference_compiler=partial(_graph, told, graphs, "inference"), decompositions=decompositions(),
         partition_fn=partial(partition, partial(_pad_products, told, "joint")),
+        keep_inference_input_mutations=True,
     )  # fmt: skip
     compiled = way(with_constant_masks(patched(module)), examples)
     return _compared_once(compiled, module) if told.check == "first" else compiled
@@ -153,7 +154,8 @@ def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph:
     _say(options, f"{part}: {report(imported)}")
     if options.check == "first":
         _validate_addresses(imported)
-    work = _first_timed(options, part, imported, lambda args: tuple(runner.boxed(args)))
+    count = len(imported.program.mutated)  # whose new values are written, and returned first
+    work = _first_timed(options, part, imported, lambda args: tuple(runner.boxed(args)[count:]))
     if graphs is not None:
         wrapped = graphs.wrap(work, part, graph, examples, partial(runner.check, False))
         if isinstance(wrapped, str):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import operator
 import os
 import re
 import sysconfig
@@ -122,9 +123,12 @@ def capture(
     given: Any = source
     if isinstance(source, torch.export.ExportedProgram):
         found = _exported(given, title)
-    elif isinstance(source, torch.fx.GraphModule) and _is_aten(given.graph):
-        found = _graph_module(_decomposed(torch, given), title)
+    elif isinstance(source, torch.fx.GraphModule) and _is_aten((writing := _with_new_values(torch, given))[0].graph):
+        module, written = writing
+        found = _graph_module(_decomposed(torch, module), title)
         found.claimed = not certain
+        names = [n.name for n in found.graph.graph.nodes if n.op == "placeholder"]
+        found.mutated += [names[k] for k in written]
     else:
         if args is None:
             raise FrontendError(
@@ -142,6 +146,37 @@ def capture(
 def _title_of(source: object) -> str:
     found = getattr(source, "__name__", None) or type(source).__name__
     return found if isinstance(found, str) and found.isprintable() and found else "program"
+
+
+def _with_new_values(torch: Any, module: Any) -> tuple[Any, list[int]]:
+    """A graph that writes arguments, which it does not read after, as one whose first results are their new values, and
+    the numbers of these arguments; another graph as it is."""
+    arguments = [n for n in module.graph.nodes if n.op == "placeholder"]
+    written: dict[Any, Any] = {}  # argument -> what is written
+    memory: dict[Any, Any] = {n: n for n in arguments}  # views -> whose memory they show
+    for n in module.graph.nodes:
+        shown = [memory[x] for x in n.all_input_nodes if x in memory]
+        if n.op != "output" and any(x in written for x in shown):
+            return module, []
+        if n.target is torch.ops.aten.copy_.default and n.args[0] in arguments and not n.users:
+            written[n.args[0]] = n
+        elif shown and (n.target is operator.getitem or _shares_memory(n.target)):
+            memory[n] = shown[0]
+    if not written:
+        return module, []
+    made, nodes = torch.fx.Graph(), dict[Any, Any]()
+    made.graph_copy(module.graph, nodes)
+    values = [nodes[n.args[1]] for n in written.values()]
+    for n in written.values():
+        made.erase_node(nodes[n])
+    end = module.graph.output_node()
+    results = torch.fx.node.map_arg(end.args[0], nodes.__getitem__)
+    made.output((*values, *(results if isinstance(results, (tuple, list)) else [results])))
+    return torch.fx.GraphModule(module, made), [arguments.index(n) for n in written]
+
+
+def _shares_memory(target: Any) -> bool:
+    return type(target).__name__ == "OpOverload" and any(r.alias_info is not None for r in target._schema.returns)
 
 
 def _is_aten(graph: Any) -> bool:

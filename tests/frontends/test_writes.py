@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -250,3 +251,66 @@ def test_a_compiled_function_that_only_reads_windows_is_not_left_to_eager_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         torch.testing.assert_close(torch.compile(program, backend=backend)(x), program(x))
+
+
+def test_what_a_graph_writes_last_is_written_by_its_call() -> None:
+    """A cache that is filled, a view of it and statistics of a batch: no copy is made around the call."""
+
+    class Filled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]
+            self.norm = torch.nn.BatchNorm1d(4)
+
+        def forward(self, x: T, rows: T, at: T) -> tuple[T, T]:
+            rows.index_copy_(0, at, x)
+            rows.mul_(2)
+            return self.norm(rows).sum(1), rows[0]
+
+    torch.manual_seed(0)
+    model, other = Filled(), Filled()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="idgraph")
+    rows = torch.randn(6, 4)
+    same = rows.clone()
+    texts: list[str] = []
+    logger = logging.getLogger("idgraph.backend")
+    handler, level = logging.Handler(), logger.level
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("error", ".*left to eager mode.*")
+        for k in range(3):
+            x, at = torch.randn(2, 4), torch.tensor([k, k + 1])
+            found, view = compiled(x, rows, at)
+            wanted, _ = other(x, same, at)
+            torch.testing.assert_close(found, wanted)
+            torch.testing.assert_close(rows, same)
+            assert view.data_ptr() == rows.data_ptr()
+    for a, b in zip(model.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(a, b)
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+    assert "\n".join(texts).count(".detach().copy_(") == 4, "the rows, mean, variance and count"
+
+
+def test_an_argument_that_is_read_after_it_is_written_is_not_written_last() -> None:
+    from idgraph.frontends import torch_export
+
+    def read(x: T, y: T) -> T:
+        row = x[0]
+        x.copy_(y)
+        return row + 1
+
+    def apart(x: T, y: T) -> T:
+        x.copy_(y)
+        return y + 1
+
+    make_fx: Any = torch.fx.experimental.proxy_tensor.make_fx
+    for program, written in ((read, []), (apart, [0])):
+        graph = make_fx(program)(torch.randn(3, 2), torch.randn(3, 2))
+        copies = [n for n in graph.graph.nodes if n.target is torch.ops.aten.copy_.default]
+        assert len(copies) == 1 and not copies[0].users
+        made, numbers = torch_export._with_new_values(torch, graph)  # pyright: ignore[reportPrivateUsage]
+        assert numbers == written
+        assert (made is graph) == (not written)
