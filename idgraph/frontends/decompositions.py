@@ -404,11 +404,22 @@ def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     return torch.ops.aten.index_put.default(x, places, filled.to(x.dtype))
 
 
+def _eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    """Ones on the diagonal, by row and column of 64 bits.
+
+    torch's own decomposition numbers them in uint16, which its CUDA kernels do not.
+    """
+    torch: Any = load_torch("which decompositions are read from")
+    rows, columns = torch.arange(n, device=device), torch.arange(n if m is None else m, device=device)
+    return (rows.unsqueeze(1) == columns).to(torch.get_default_dtype() if dtype is None else dtype)
+
+
 _BOUNDS = ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")  # of linspace: which of start and end is a tensor
 _OWN = OWN | {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
     "aten.multilabel_margin_loss_forward.default": multilabel_margin,
+    **{f"aten.eye.{name}": _eye for name in ("default", "m")},
     **{f"aten.index_fill.int_{name}": _index_fill for name in ("Scalar", "Tensor")},
     **{f"aten.linspace.{name}": _linspace for name in ("default", *_BOUNDS)},
 }

@@ -101,12 +101,12 @@ def by_one_reciprocal(body: Sequence[Stmt]) -> list[Stmt]:
     >>> [str(s) for s in by_one_reciprocal(k.body) if isinstance(s, Compute)]
     ['c: float32 = div_by(a, 3.0, 0.3333333432674408)', 'd: float32 = div_by(b, 3.0, 0.3333333432674408)']
     """
-    count = Counter(by for s in body if (by := _divisor(s)) is not None)
+    count = Counter(by for s in body if (by := _divided_by(s)) is not None)
     times = Counter(x.name for s in body for x in defs(s))
     made: list[Stmt] = []
     inverses: dict[Constant | Local, Operand] = {}
     for s in body:
-        by = _divisor(s)
+        by = _divided_by(s)
         if not isinstance(s, Compute) or by is None or count[by] < 2 or (isinstance(by, Local) and times[by.name] > 1):
             inner = tuple(by_one_reciprocal(bodies(s)))
             made.append(replace(s, body=inner) if inner != bodies(s) else s)  # pyright: ignore[reportCallIssue]  # loops
@@ -120,7 +120,7 @@ def by_one_reciprocal(body: Sequence[Stmt]) -> list[Stmt]:
     return made
 
 
-def _divisor(s: Stmt) -> Constant | Local | None:
+def _divided_by(s: Stmt) -> Constant | Local | None:
     """The number, or the variable, by which a statement divides in float32."""
     match s:
         case Compute(Local(dtype="float32"), "div", (_, Constant() as by), "float32"):

@@ -7,6 +7,8 @@ threads: block ``j`` of T threads runs T // N of its blocks of N threads, or whe
 
 fuse_nests: on a CPU what kernels over the same loops read in common is read once. Kernels over other loops stay apart,
 as a CPU gains nothing by starting them together.
+
+Long: which nests may share a launch, and the launch that they share.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from itertools import count, islice
 from math import prod
 
 from idgraph.arith import Expr, as_expr, ceildiv, simplify, symbol
+from idgraph.ir import item_size
 from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import KernelHints
 from idgraph.kernel.def_use import (
@@ -293,8 +296,8 @@ class LaunchGroup:
         return max((prod(n.block) for n in self.nests or ()), default=1)
 
     def takes(self, nests: Sequence[Nested], arrays: set[str]) -> bool:
-        """Whether these may join it: blocks of one shape, not too many of them, few enough
-        arrays, shared memory that every device has."""
+        """Whether these may join it: blocks of one shape, not too many of them, few enough arrays, shared memory that
+        every device has; and a launch that counts, where some threads exchange: their registers are all others' too."""
         if self.nests is None or len(self.arrays | arrays) > ARRAYS:
             return False
         both = (*self.nests, *nests)
@@ -305,6 +308,9 @@ class LaunchGroup:
         if not all(fits(n, block) for n in both):
             return False
         if prod(block) > WIDEST and any(n.block != block for n in both):
+            return False
+        counts = current_device().launch_us * 1e-6 * current_device().bandwidth
+        if len({n.free for n in both}) > 1 and min(_array_bytes(self.nests), _array_bytes(nests)) > counts:
             return False
         if beyond_x({X: (sum((n.blocks for n in both), as_expr(0)),)}):
             return False
@@ -397,6 +403,10 @@ class Launches:
                     other.until = min(other.until, g.until)
                     g.kernels, g.nests = [], None
                     break
+
+
+def _array_bytes(nests: Sequence[Nested]) -> int:
+    return sum(int(b.size) * item_size(b.dtype) for n in nests for b in n.kernel.buffers if b.size.is_const)
 
 
 def _choices(n: Nested) -> KernelHints | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
+from math import hypot, prod
 from typing import Final
 
 from idgraph.ir import DType, Fusion, Tensor, TensorExpr, is_float, item_size
@@ -161,15 +161,33 @@ def _two_stage_split(e: TensorExpr) -> StageSplit | None:
 
 
 def _pays(x: Tensor, results: int) -> bool:
-    """Whether all processors read what ``x`` is made of, and a second launch the parts, sooner than a block for each of
-    so many results reads it."""
+    """Whether all processors read and compute what ``x`` is made of, and a second launch the parts, sooner than a block
+    for each of so many results does."""
     gpu = current_device()
-    return _read_bytes(x) / gpu.bandwidth * (1 / gpu.busy(results) - 1) > gpu.launch_us * 1e-6
+    idle = max(1.0, gpu.processors / results) - 1
+    memory = _read_bytes(x) / gpu.bandwidth * (1 / gpu.busy(results) - 1)
+    return hypot(memory, _operation_seconds(x) * idle) > gpu.launch_us * 1e-6
+
+
+def _operation_seconds(x: Tensor) -> float:
+    """Seconds in which all processors compute a tensor, element by element, from what it is made of."""
+    made = {t.definition: t for t in reach([x], _elementwise) if t.definition is not None}
+    total, gpu = 0.0, current_device()
+    for e, t in made.items():
+        cycles = OPERATIONS[e.op].cycles if e.op in POINTWISE else "free"
+        points = prod(int(d.extent) if d.extent.is_const else 0 for d in t.axes)
+        total += 0.0 if cycles == "free" else points / gpu.rate(t.dtype, special=cycles != "plain")
+    return total
+
+
+def _elementwise(t: Tensor) -> Sequence[Tensor]:
+    """The operands of an operation on elements; none of others."""
+    return operands(t) if t.definition is not None and t.definition.op in POINTWISE else ()
 
 
 def _read_bytes(x: Tensor) -> int:
     """Bytes of what a tensor is made of, element by element."""
-    leaves = reach([x], lambda t: operands(t) if t.definition is not None and t.definition.op in POINTWISE else ())
+    leaves = reach([x], _elementwise)
     return sum(bytes_of(t) for t in leaves if t.definition is None or t.definition.op not in POINTWISE)
 
 

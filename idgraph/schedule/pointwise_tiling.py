@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import gcd, lcm
+from math import gcd, hypot, inf, lcm
 
 from idgraph.ir import SCATTERS, IterDomain, LoadedCoordinate, Mapped, Merge, Resize, Tensor, TensorExpr, item_size
 from idgraph.ir.device import current_device
@@ -25,7 +25,7 @@ from idgraph.schedule.fusion_segments import PICKS, picks_elements, takes_rows
 from idgraph.schedule.inlining import scan_loops
 from idgraph.schedule.scan_scheduling import cut_scan, scanned_axis
 from idgraph.schedule.scatter_scheduling import schedule_scatter
-from idgraph.schedule.tiling import TilingChoice, apply_tiling, base_axes, choose_tiling
+from idgraph.schedule.tiling import RESOLUTION, TilingChoice, apply_tiling, base_axes, choose_tiling
 from idgraph.schedule.tiling_cost import Tiling
 
 SHARED_POINTS = 4  # points of a thread that share what it loads
@@ -104,6 +104,50 @@ def coarsening_by_work(
 
 
 _NONE = frozenset[IterDomain]()
+
+
+def coarsening_by_functions(
+    t: Tensor, kept: Sequence[IterDomain], sources: Sources, points: int
+) -> tuple[IterDomain, int] | None:
+    """(axis, steps) of the kept loops, not the innermost one, along which functions have the same values, and so many
+    steps that these take least time beside memory; None where no time is saved, or threads would be too few.
+
+    ``points`` are those of a thread at one step: those of all steps, of all that is large, take half of its registers.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("angles")
+    >>> x, a = f.input("x", (64, 4096, 256)), f.input("a", (4096, 256))
+    >>> t, u = f.output(x * ig.cos(a)), f.output(x * a)
+    >>> found = [coarsening_by_functions(v, v.logical, sources_of(v, []), 4) for v in (t, u)]
+    >>> str(found[0][0].extent), found[0][1], found[1]
+    ('64', 8, None)
+    """
+    order = {e: n for n, e in enumerate(t.fusion.exprs)}
+    work = sorted(sources.exprs, key=order.__getitem__)
+    if not any(e.op in OPERATIONS and OPERATIONS[e.op].cycles not in ("free", "plain") for e in work):
+        return None
+    gpu, varies, where = current_device(), _varying(work), _axes_along(t, work)
+    large = sum(bytes_of(x) * HEAVY >= bytes_of(t) for x in (t, *sources.inputs))
+    memory = sum(map(bytes_of, (t, *sources.inputs))) / gpu.bandwidth
+    best, least, elements = None, inf, bytes_of(t) / item_size(t.dtype)
+    for d in kept[:-1]:
+        once = every = 0.0
+        for e in work:
+            cycles = OPERATIONS[e.op].cycles if e.op in POINTWISE else "free"
+            if cycles != "free":
+                time = elements / gpu.rate(e.output.dtype, special=cycles != "plain")
+                still = not varies[e.output] & where[e.output].get(d, _NONE)
+                once, every = once + time * still, every + time * (not still)
+        least = min(least, hypot(memory, once + every) / RESOLUTION)
+        steps = 2
+        while (
+            d.extent.is_const and int(d.extent) % steps == 0 and steps * points * large * 2 <= gpu.thread_registers + 1
+        ):
+            time = hypot(memory, once / steps + every)
+            if time < least and bytes_of(t) >= gpu.resident_threads * steps * item_size(t.dtype):
+                best, least = (d, steps), time
+            steps *= 2
+    return best
 
 
 def has_random_gather(exprs: Collection[TensorExpr]) -> bool:
@@ -249,13 +293,13 @@ def schedule_reference(
     steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
     if cut is not None and cut.period > 1 and not config.block:
         block = lcm(warp, cut.period) * max(1, BLOCK // lcm(warp, cut.period))
-    many = parts * len(sources.inputs) > MAX_VECTORS
-    apart = parts > 1 and (many if config.apart is None else config.apart)
+    apart = parts > 1 and (parts * len(sources.inputs) > MAX_VECTORS if config.apart is None else config.apart)
     if apart:  # each part has threads of its own, whole warps of them
         block = max(warp, block // parts // warp * warp)
-    shared = (
-        coarsening_axis(t, t.loop[:kept], stored) if alone and cut is None and width == most and steps == 1 else None
-    )
+    plain = alone and cut is None and width == most and steps == 1
+    shared = coarsening_axis(t, t.loop[:kept], stored) if plain else None
+    if plain and shared is None and search and not single:
+        shared = coarsening_by_functions(t, t.loop[:kept], sources, parts * width)
     if single and alone and not config.vectors:
         shared = coarsening_by_work(t, t.loop[:kept], sources.exprs)
         steps = steps if shared is None else max(1, steps // shared[1])
@@ -266,8 +310,7 @@ def schedule_reference(
     if apart:
         at = 3 if steps > 1 else 2
         t.reorder({at: 1}).parallelize(1, "serial").merge(1)
-    t.parallelize(0, "blockIdx.x")
-    t.parallelize(1, "threadIdx.x")
+    t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
     return choice
 
 

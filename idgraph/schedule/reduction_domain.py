@@ -28,7 +28,6 @@ from idgraph.schedule.access_strides import Orders, read_order
 from idgraph.schedule.fusion_segments import CHEAP
 
 Labels = dict[IterDomain, int]
-LONG = 1 << 16  # columns that one block should not write alone
 NEAR = 64  # tensors looked at behind a reduction
 MOST_PASSES = 8  # over the columns of a row in one kernel
 
@@ -205,9 +204,15 @@ def few_rows() -> int:
 
 
 def _is_narrow(space: ReductionDomain) -> bool:
-    """True where the rows are too few for the processors, and long."""
-    rows, columns = product_of(space.extents[: space.rows]), product_of(space.extents[space.rows :])
-    return space.rows == 0 or (rows is not None and rows < few_rows() // 16 and (columns is None or columns > LONG))
+    """True where the rows are fewer than the processors, and longer than a block can hold: it would read them again."""
+    rows, columns, gpu = (
+        product_of(space.extents[: space.rows]),
+        product_of(space.extents[space.rows :]),
+        current_device(),
+    )
+    return space.rows == 0 or (
+        rows is not None and rows < gpu.processors and (columns is None or columns > gpu.registers)
+    )
 
 
 def _same_extents(axes: Sequence[IterDomain], extents: Sequence[Expr]) -> bool:

@@ -65,8 +65,13 @@ def is_outer_reduction(space: ReductionDomain) -> bool:
     sums = [t for t in space.labels if reduces(t)]
     if any(_innermost(space, t) < space.rows for t in sums):
         return True
-    reads = [u for t in sums for u in _stored_reads(space, t)]
-    return bool(reads) and all(_is_window(space, u) for u in reads)
+    known = False
+    for t in sums:
+        for u in _stored_reads(space, t):
+            if not _is_window(space, u):
+                return False  # what the others read is not asked: each walk goes to memory
+            known = True
+    return known
 
 
 def _is_window(space: ReductionDomain, u: SourceAccess) -> bool:
@@ -138,7 +143,7 @@ def choose_reduction_tiling(
         threads = _even_threads(count, lanes, threads)
     threads = _uncut(space, count, lanes, threads)
     single = writes or passes > 2 or config.rows
-    side = 1 if single or config.threads or threads * lanes < count else _several(space, rows, threads)
+    side = 1 if single or config.threads or threads * lanes < count else _several(space, rows, threads, lanes)
     if side > 1 and _from_cache(space, columns, rows, count):
         threads = min(threads, _line_threads())
     elif not few and not config.threads:
@@ -390,9 +395,20 @@ def _rows_of_block(most: int, rows: int | None) -> int:
     return block
 
 
-def _several(space: ReductionDomain, rows: int | None, threads: int) -> int:
+def _several(space: ReductionDomain, rows: int | None, threads: int, lanes: int) -> int:
     """Short rows that the same threads take, so that the loads of all are in flight together."""
-    return 1 if rows is None else _neighbours(space, SEVERAL, rows * threads)
+    side = 1 if rows is None else _neighbours(space, SEVERAL, rows * threads)
+    return side if side > 1 and _begin_aligned(space, lanes) else 1
+
+
+def _begin_aligned(space: ReductionDomain, lanes: int) -> bool:
+    """Whether the rows of all reads begin where a vector does: a thread takes several at once then, else in turn."""
+    for t in filter(reduces, space.labels):
+        for u in _stored_reads(space, t) if space.rows else ():
+            places = ([*u.steps.values()][space.rows - 1], u.offset)
+            if any(n is not None and n.is_const and int(n) % lanes for n in places):
+                return False
+    return True
 
 
 def _of_one_read(lanes: int, threads: int, rows: int, side: int) -> ReductionTiling:

@@ -267,3 +267,15 @@ kernel k():
     places = {s.local.name: n for n, s in enumerate(made) if isinstance(s, (Compute, Load))}
     loop = next(n for n, s in enumerate(made) if isinstance(s, Loop))
     assert places["a"] < loop < places["b"] < places["d"]
+
+
+@pytest.mark.parametrize(("first", "width", "rows"), [(5, 85, 1), (5, 88, 1), (4, 84, 4)])
+def test_rows_that_begin_inside_of_a_vector_are_not_taken_in_turn(first: int, width: int, rows: int) -> None:
+    """Scores behind five numbers of a box: no thread waits for four rows, one after the other."""
+    f = ig.Fusion("scores")
+    f.output(ig.amax(f.input("x", (1 << 16, width))[:, first:], 1))
+    ig.schedule.auto(f, device="H200")
+    (k,) = ig.emit(f, "cuda").kernels
+    steps = [s for s in walk(k.body) if isinstance(s, Loop) and s.parallel in ("serial", "unroll")]
+    assert not any(isinstance(x, BlockReduce) for s in steps for x in walk(s.body)), k
+    assert sum(isinstance(x, BlockReduce) for x in walk(k.body)) == rows

@@ -232,3 +232,17 @@ def test_two_rows_that_a_thread_holds_stay_in_registers() -> None:
     program = program_of(f)
     assert program.source.count("if not usual") == 8
     assert all(".local" not in text for text in compile_ptx(program))
+
+
+def test_a_wide_number_of_a_row_leaves_rows_of_16_bits_short() -> None:
+    """A slope of each row in float32 is no column: all columns that are read and written have 16 bits."""
+
+    def softmax_of(wide_columns: bool) -> set[str]:
+        f = ig.Fusion("slopes")
+        x, slope = ig.cast(f.input("x", (64, 512), "bfloat16"), "float32"), f.input("slope", (64, 1))
+        beside = f.input("beside", (512,)) if wide_columns else 1.0
+        f.output(ig.cast(ig.softmax(x * slope * beside, 1), "bfloat16"))
+        return operations_of(program_of(f))
+
+    assert any(op.startswith("fast_exp") for op in softmax_of(wide_columns=False))
+    assert not any(op.startswith("fast_exp") for op in softmax_of(wide_columns=True))

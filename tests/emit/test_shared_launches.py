@@ -235,3 +235,17 @@ def test_a_launch_that_is_put_off_twice_stays_in_front_of_its_readers() -> None:
         ({"a", "c"}, {"d", "own4"}), ({"d"}, {"own5"}),
     ]  # fmt: skip
     ordered([touching(n, *x, 2, t, meet=True) for n, (x, t) in enumerate(zip(touched, threads, strict=True))], touched)
+
+
+@pytest.mark.parametrize(("rows", "together"), [(1 << 15, False), (256, True)])
+def test_a_long_sum_and_long_elements_have_launches_of_their_own(rows: int, together: bool) -> None:
+    """Registers of the sum would leave the elements' threads few: a launch is saved where it counts."""
+    f = ig.Fusion("update")
+    x, m = f.input("x", (rows, 1024)), f.input("m", (1024,))
+    elements = f.output(x - m)
+    f.output(ig.sum(x, 0))
+    ig.schedule.auto(f, device="H200")
+    program = ig.emit(f, "cuda")
+    (writer,) = (k for k in program.kernels if elements.name in {b.title for b in k.buffers})
+    reads = [b for k in program.kernels for b in k.buffers if b.title == "x"]
+    assert len(reads) == (1 if together else 2) and (together or len(program.kernels) == 2), writer

@@ -172,3 +172,13 @@ def test_few_long_scans_go_in_parts(shape: tuple[int, ...], dim: int, dtype: Any
     (got,) = ig.emit(f, "numpy").run({"x": x}).values()
     assert np.asarray(got).dtype == t.dtype
     np.testing.assert_allclose(np.asarray(got), want, rtol=1e-6, atol=1e-4)
+
+
+def test_few_long_rows_with_functions_are_not_left_to_a_block_each() -> None:
+    """A spectrogram's largest logarithm, and all of it above a share of that: neither the maximum nor the writing."""
+    f = ig.Fusion("spectrogram")
+    y = ig.log(ig.maximum(ig.abs(f.input("x", (64, 240_000))), 1e-10))
+    f.output(ig.maximum(y, ig.amax(y, 1, keepdim=True) - 8.0))
+    ig.schedule.auto(f, device="H200")
+    kernels = ig.cost(ig.emit(f, "cuda")).kernels
+    assert all(k.blocks > 132 for k in kernels if k.bytes_moved > 1 << 20) and len(kernels) == 3

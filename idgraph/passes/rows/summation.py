@@ -138,11 +138,12 @@ def hoisted(s: ReductionLoop, read_only: frozenset[str]) -> tuple[list[Stmt], Re
 
 
 def is_short(s: ReductionLoop) -> bool:
-    """True where all floating point numbers that the sweep moves have two bytes.
+    """True where all floating point numbers that the sweep moves for a column have two bytes.
 
     Their rounding error, 2**-9 or 2**-12, covers the error of the short forms of exp and division, 2**-17.
     """
-    kinds: list[DType] = [x.buffer.dtype for x in walk((*s.body, *s.later)) if isinstance(x, (Load, Store))]
+    moved = [x for x in walk((*s.body, *s.later)) if isinstance(x, (Load, Store)) and COLUMN in x.address.names]
+    kinds: list[DType] = [x.buffer.dtype for x in moved]
     sizes = [item_size(k) for k in kinds if is_float(k)]
     return bool(sizes) and max(sizes) == 2
 
