@@ -31,7 +31,6 @@ from idgraph.ir.clone import rewriting
 from idgraph.ir.iter_domain import is_one
 from idgraph.ir.ragged_axes import row_axes
 from idgraph.ir.reader_loops import loop_plan
-from idgraph.ir.walks import reach
 from idgraph.schedule.legality import InlineStop, drop_inlining, inline_stops, nest_error, sharing
 
 Conflicts = list[tuple[tuple[Tensor, ...], ScheduleError]]
