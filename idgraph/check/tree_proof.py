@@ -76,7 +76,7 @@ class _Proof:
         ))  # fmt: skip
 
     def final(self, flow: SymbolicFlow, t: Tensor) -> tuple[Nest, BufferLayout]:
-        """What a result holds when all has run, as one nest over its elements, and the buffer of that."""
+        """The elements that a result holds when all has run, as one nest over its elements, and the buffer of that."""
         b = next((b for b in self.program.buffers if b.tensor == t.name), None)
         if b is None:
             raise NoIndexMeaning(f"nothing writes {t.name}, a result")

@@ -46,7 +46,7 @@ def test_a_fault_of_large_sizes_is_never_proved() -> None:
     late = put("late", "y", "j", ("y", "j"), when="n > 50")
     first = put("first", "y", "i", ("x", "i"))
     assert not ig.check.program(program(1, [loop("i", "n", first), loop("j", "n", late)], "  y = exp(x)")).decided
-    over = put("over", "b", "j + 60", ("x", "j"))
+    over = put("over", "b", "max(j*j, 0) + 60", ("x", "j"))
     use = put("use", "y", "k", ("b", "k"))
     body = [loop("i", "n", put("make", "b", "i", ("x", "i"))), loop("j", "n - 1", over), loop("k", "n", use)]
     assert not ig.check.program(program(2, body, "  b = exp(x)", "  y = neg(b)")).decided
