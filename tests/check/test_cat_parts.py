@@ -139,3 +139,9 @@ def test_a_part_beside_another_that_is_not_whole_is_refuted(name: str) -> None:
     p = loops(name)
     piece = next(b for b in p.buffers if b.tensor == "cat" and b.base != 0)
     assert unwritten(shorter(p, writer(p, piece.name)))
+
+
+def test_parts_of_other_types_fill_their_cat() -> None:
+    """One part has the cat's type and is the cat's memory, the other is converted on the way."""
+    r = ig.check.inductor(lambda x: torch.cat([x.to(torch.int64), x > 0], 1), (torch.rand(4, 6),))
+    assert r.ok and r.decided, str(r)
