@@ -347,8 +347,8 @@ def _combine(op: str, args: list[Expr]) -> Expr | None:
         if least is None or least < 1:
             return None
     if op in ("fmod", "div_trunc"):  # toward zero: as the floor for what is not negative
-        low = simplify(number_of(a)).range.lo
-        return None if low is None or low < 0 else number_of(a) % b if op == "fmod" else number_of(a) // b
+        below = simplify(number_of(a) >= 0) is not TRUE
+        return None if below else number_of(a) % b if op == "fmod" else number_of(a) // b
     return _INTEGER[op](number_of(a), number_of(b)) if op in _INTEGER else None
 
 

@@ -74,12 +74,12 @@ class Elements:
         self.starts.append((self.next, t))
         self.next += count
         e = t.definition
-        if e is None or e.op in INDEXED or e.op not in _MOVES or any(x.dtype != t.dtype for x in e.inputs):
+        if e is None or e.op in INDEXED or e.op not in _MOVES:
             return own
         if e.op == "pad" and count:  # one number for all that is filled with one value
             key = (t.dtype, str(e.attrs.get("value", 0)))
             own = np.full(count, self.fills.setdefault(key, int(own[0])), dtype=np.int64)
-        for k, x in enumerate(e.inputs):
+        for k, x in ((k, x) for k, x in enumerate(e.inputs) if x.dtype == t.dtype):  # others are converted
             try:
                 table = np.asarray(reads(e, k, symbols=self.sizes)).reshape(-1)
             except (IdGraphError, KeyError):

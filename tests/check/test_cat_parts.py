@@ -150,3 +150,9 @@ def test_a_cat_without_one_of_its_nests_is_refuted(dim: int) -> None:
     assert len(p.nests) == 3 and not unwritten(p)
     for n in p.nests:
         assert "12 of 36 elements are not written" in unwritten(without(p, n.name)), n.name
+
+
+def test_parts_of_other_types_fill_their_cat() -> None:
+    """One part has the cat's type and is the cat's memory, the other is converted on the way."""
+    r = ig.check.inductor(lambda x: torch.cat([x.to(torch.int64), x > 0], 1), (torch.rand(4, 6),))
+    assert r.ok and r.decided, str(r)

@@ -39,6 +39,7 @@ VIEWS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "windows": (lambda x: F.unfold(x[None], 3, padding=1), (4, 6, 5)),
     "reflect": (lambda x: F.pad(x, (2, 1), mode="reflect"), (3, 7)),
     "reflect both": (lambda x: F.pad(x, (2, 1, 1, 2), mode="reflect"), (3, 7, 6)),
+    "rolled, mirrored": (lambda x: x.roll((1, 2), (0, 1)).flip(0) + x, (4, 6)),
     "circular": (lambda x: F.pad(x, (2, 1), mode="circular"), (3, 7)),
     "nearest": (lambda x: F.interpolate(x, scale_factor=2, mode="nearest"), (2, 3, 6, 5)),
     "nearest to a size": (lambda x: F.interpolate(x, size=(11, 7), mode="nearest"), (2, 3, 6, 5)),
