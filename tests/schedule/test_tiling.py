@@ -12,7 +12,6 @@ import pytest
 import idgraph as ig
 from idgraph.ir import DType, Tensor
 from idgraph.ir.device import devices
-from idgraph.kernel.ir import Loop, walk
 from idgraph.schedule.inlining import inline_far
 from idgraph.schedule.tiling import apply_tiling, base_axes, candidates, choose_tiling, reference_accesses
 from idgraph.schedule.tiling_cost import Tiling, tiling_cost
@@ -306,10 +305,8 @@ def test_heads_share_the_functions_of_their_angles() -> None:
     x, a = f.input("x", (16, 1024, 256)), f.input("a", (1024, 256))
     t = f.output(x * ig.cos(a) + ig.sin(a))
     ig.schedule.auto(f, device="H200")
-    (k,) = ig.emit(f, "cuda").kernels
-    steps = [int(s.extent) for s in walk(k.body) if isinstance(s, Loop) and s.parallel == "unroll"]
-    cost = ig.cost(ig.emit(f, "cuda")).total
-    assert max(steps) >= 4 and cost.flops < 40 * 16 * 1024 * 256, (t.loop, steps, cost.flops)
+    (k,) = ig.cost(ig.emit(f, "cuda")).kernels
+    assert k.blocks * k.threads <= 16 * 1024 * 256 // (4 * 4), t.loop  # a vector of each of four heads or more
     rng = np.random.default_rng(0)
     values = {"x": rng.standard_normal((16, 1024, 256), "float32"), "a": rng.standard_normal((1024, 256), "float32")}
     (found,) = ig.emit(f, "numpy").run(values).values()
