@@ -69,13 +69,15 @@ def separate(
     read from there: outputs over the columns, what other kernels read.
     """
     ends = {t for t in space.labels if not space.uses(t) or (t in outputs and not space.is_row(t))}
-    for t in reversed(in_order(space.fixed, order)):
-        outside = [u for u in space.uses(t) if not _is_inside(space, u)]
-        both = outside and not space.is_row(t) and t not in outputs and len(outside) < len(space.uses(t))
-        if both and computes_sooner(space, t, outside):
+    known, fixed = space.labels.keys() | space.beside, in_order(space.fixed, order)
+    for t in reversed(fixed):
+        if t in outputs or space.is_row(t):
+            continue
+        outside = [u for u in space.uses(t) if u.output not in known]
+        if 0 < len(outside) < len(space.uses(t)) and computes_sooner(space, t, outside):
             _copied(space, t, outside, order)
-    for t in in_order(space.fixed, order):
-        outside = [u for u in space.uses(t) if not _is_inside(space, u)]
+    for t in fixed:
+        outside = [u for u in space.uses(t) if u.output not in space.labels and u.output not in space.beside]
         if outside and len(outside) == len(space.uses(t)):
             ends.add(t)
         elif outside and t not in ends:
@@ -110,10 +112,6 @@ def separate(
             if uses:
                 owner[_copied(space, t, uses, order)] = key
     return ends
-
-
-def _is_inside(space: ReductionDomain, use: TensorExpr) -> bool:
-    return use.output in space.labels or use.output in space.beside
 
 
 def in_order(tensors: Iterable[Tensor], order: Order) -> list[Tensor]:
@@ -361,11 +359,11 @@ def staged_rows(fusion: Fusion, spaces: Sequence[ReductionDomain]) -> set[Tensor
     found: set[Tensor] = set()
     for space in spaces:
         rows, count = product_of(space.extents[: space.rows]), product_of(space.extents[space.rows :])
-        if rows is None or count is None or not is_outer_reduction(space):
-            continue
         written = [t for t in space.labels if _is_written_along(space, t)]
+        if rows is None or count is None or not written or not is_outer_reduction(space):
+            continue
         cut = _boundary(space)
-        if not written or not cut or any(not _is_stageable(space, t) for t in cut):
+        if not cut or any(not _is_stageable(space, t) for t in cut):
             continue
         gpu, points = current_device(), rows * count
         scattered = sum(max(gpu.sector, item_size(t.dtype)) * points / gpu.cache_bandwidth for t in written)

@@ -65,13 +65,13 @@ def is_outer_reduction(space: ReductionDomain) -> bool:
     sums = [t for t in space.labels if reduces(t)]
     if any(_innermost(space, t) < space.rows for t in sums):
         return True
-    known = False
-    for t in sums:
-        for u in _stored_reads(space, t):
-            if not _is_window(space, u):
-                return False  # what the others read is not asked: each walk goes to memory
-            known = True
-    return known
+    return bool(sums) and all(_reads_windows(space, t) for t in sums)
+
+
+def _reads_windows(space: ReductionDomain, t: Tensor) -> bool:
+    """Whether a reduction reads windows, and nothing else or unknown."""
+    reads = _stored_reads(space, t)
+    return bool(reads) and all(_is_window(space, u) for u in reads)
 
 
 def _is_window(space: ReductionDomain, u: SourceAccess) -> bool:
