@@ -24,6 +24,7 @@ from tests.emit.cuda_interpreter import interpret
 Point = tuple[int, ...]
 Element = tuple[int, ...]
 Loops = dict[Element, Point]
+Reads = list[tuple[int, Callable[[Element], Iterable[Element]]]]
 Array = Any  # of NumPy, float64
 
 
@@ -39,7 +40,7 @@ class Made:
 
     tensor: ig.Tensor
     shape: tuple[int, ...]
-    reads: list[tuple[int, Callable[[Element], Iterable[Element]]]]
+    reads: Reads
     array: Array
     place: Loops = field(default_factory=dict[Element, Point])
     sizes: list[int] = field(default_factory=list[int])
@@ -83,13 +84,7 @@ class Program:
         self.inputs[name] = np.random.default_rng(len(self.inputs)).uniform(-2, 2, shape)
         return self.fusion.input(name, shape, "float64")
 
-    def _enter(
-        self,
-        t: ig.Tensor,
-        shape: tuple[int, ...],
-        reads: list[tuple[int, Callable[[Element], Iterable[Element]]]],
-        array: Array,
-    ) -> None:
+    def _enter(self, t: ig.Tensor, shape: tuple[int, ...], reads: Reads, array: Array) -> None:
         extents = tuple(int(d.extent) for d in t.loop)
         assert array.shape == shape
         made = Made(t, shape, reads, array, {p: p for p in _elements(extents)}, [*extents])
@@ -101,6 +96,7 @@ class Program:
         m = self.made[k]
         t, shape, n, v = m.tensor, m.shape, len(m.shape), m.array
         at = r.randrange(n) if n else 0
+        reads: Reads
         match kind := r.choice(KINDS):
             case "unsqueeze" if n < 4:
                 p = r.randrange(n + 1)
@@ -150,7 +146,7 @@ class Program:
         m = self.made[k]
         w = 3 if m.shape[at] in (6, 9) else 2
         out = (*m.shape[:at], m.shape[at] // w, w, *m.shape[at + 1 :])
-        reads = [(k, lambda i: [(*i[:at], i[at] * w + i[at + 1], *i[at + 2 :])])]
+        reads: Reads = [(k, lambda i: [(*i[:at], i[at] * w + i[at + 1], *i[at + 2 :])])]
         self._enter(ig.reshape(m.tensor, *out), out, reads, m.array.reshape(out))
         if summed:
             self._sum(len(self.made) - 1, at + 1)
@@ -159,7 +155,7 @@ class Program:
     def _sum(self, k: int, at: int) -> None:
         m = self.made[k]
         count, out = m.shape[at], (*m.shape[:at], *m.shape[at + 1 :])
-        reads = [(k, lambda i: [(*i[:at], c, *i[at:]) for c in range(count)])]
+        reads: Reads = [(k, lambda i: [(*i[:at], c, *i[at:]) for c in range(count)])]
         self._enter(ig.sum(m.tensor, at), out, reads, m.array.sum(at))
 
     def _wide(self, k: int) -> None:
