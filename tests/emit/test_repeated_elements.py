@@ -33,13 +33,3 @@ def test_it_is_written_once(memory: str, way: str) -> None:
 def test_blocks_do_not_share_it() -> None:
     with pytest.raises(ig.ScheduleError, match="t would race: other blocks read it"):
         ig.emit(scaled("global", "blockIdx.x"), "cuda")
-
-
-def test_one_thread_along_a_dimension_is_every_thread() -> None:
-    """A loop of one step on threads, which the reader has not."""
-    f = ig.Fusion("f")
-    t = ig.exp(f.input("x", shape=(4, 1)), name="t").parallelize(0, "threadIdx.x").parallelize(1, "threadIdx.y")
-    y = f.output(t * 2.0).parallelize(0, "threadIdx.x")
-    t.inline(1)
-    inputs = {"x": np.ones((4, 1), np.float32)}
-    assert np.allclose(interpret(ig.emit(f, "cuda"), inputs, 0)[y.name], 2 * np.e)

@@ -283,11 +283,10 @@ def judge(program: Program) -> None:
         made[n].steps = sizes[n] = _lengths(made[n], [sizes[u] for u in readers.get(n, [])])
     groups = _groups(made, readers)
     for n, m in enumerate(made):
-        m.single = {
-            how for how in (*BLOCKS, *THREADS)
-            if all(o.steps[j] == 1 for k, o in enumerate(made) if groups[k] == groups[n]
-                   for j, way in o.parallel.items() if way == how)
-        }  # fmt: skip
+        # A dimension counts as several threads where a kernel has one along it: the library judges so.
+        m.single = {*BLOCKS, *THREADS} - {
+            w for k, o in enumerate(made) if groups[k] == groups[n] for w in o.parallel.values()
+        }
     for n in range(len(made)):
         _judge_one(made, n, readers.get(n, []))
     _judge_order(made, readers)
