@@ -225,14 +225,13 @@ def _same_block(exprs: Sequence[TensorExpr], ways: Mapping[TensorExpr, tuple[str
 
 
 def launch_dims(
-    groups: Sequence[Sequence[Node]], ways: Mapping[TensorExpr, tuple[str, ...]], maps: IndexMaps
+    groups: Sequence[Sequence[Node]], ways: Mapping[TensorExpr, tuple[str, ...]]
 ) -> dict[TensorExpr, tuple[str, ...]]:
-    """For each expression the thread dimensions of the kernel that it is in, but those along which there is one."""
+    """For each expression the thread dimensions of the kernel that it is in."""
     found: dict[TensorExpr, tuple[str, ...]] = {}
     for group in groups:
         inside = exprs_of(group)
-        loops = [(w, v) for e in inside for w, v in zip(ways[e], maps.loops(e), strict=True)]
-        used = tuple(dict.fromkeys(w for w, v in loops if is_thread(w) and v.extent != 1))
+        used = tuple(dict.fromkeys(w for e in inside for w in ways[e] if is_thread(w)))
         found.update(dict.fromkeys(inside, used))
     return found
 

@@ -87,7 +87,7 @@ def race_conflicts(model: Model, exprs: Sequence[TensorExpr]) -> list[tuple[tupl
     ways = model.ways
     stored = {t: model.storage(t) for e in exprs for t in e.outputs}
     for tensors, check in _checks(
-        exprs, tree, model, stored, Runs(ways, launch_dims(launch_groups(tree, ways, model), ways, model))
+        exprs, tree, model, stored, Runs(ways, launch_dims(launch_groups(tree, ways, model), ways))
     ):
         try:
             check()

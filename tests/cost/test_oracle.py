@@ -177,6 +177,10 @@ def counted_up(i: ig.Tensor) -> ig.Tensor:
     return ig.scatter_add(flat * 0, 0, flat, flat * 0 + 1)
 
 
+def joined(i: ig.Tensor) -> ig.Tensor:
+    return ig.cat([ig.reshape(i, 12), ig.reshape(i, 12) * 2], 0)
+
+
 def written_in_part(i: ig.Tensor) -> ig.Tensor:
     """One kernel writes all of it, another one element."""
     one = i.fusion.input("one", (1,), "int64")
@@ -184,7 +188,7 @@ def written_in_part(i: ig.Tensor) -> ig.Tensor:
 
 
 @pytest.mark.parametrize("scheduled", [False, True])
-@pytest.mark.parametrize("build", [summed, scanned, counted_up, written_in_part])
+@pytest.mark.parametrize("build", [summed, scanned, counted_up, joined, written_in_part])
 def test_an_index_that_is_combined_is_known(build: Callable[[ig.Tensor], ig.Tensor], scheduled: bool) -> None:
     f = ig.Fusion("f")
     x, i = f.input("x", (40,)), f.input("i", (3, 4), "int64")
