@@ -225,7 +225,7 @@ def _through_number(
 
 
 def _extent(s: Expr) -> Expr | None:
-    """How many values a symbol has, all from 0 on; None for other ranges, and for what is no symbol."""
+    """How many values a symbol has, all from 0 on; None for other ranges, and for other expressions."""
     low, high, step, _ = s.symbol_bounds if s.op == "sym" else (None, None, 1, 0)
     return simplify(as_expr(high) + 1) if low == 0 and step == 1 and high is not None else None
 

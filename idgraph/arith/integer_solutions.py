@@ -65,7 +65,7 @@ def follows(claim: Expr, *conditions: Expr) -> bool:
 
 
 def _ranges(conditions: Iterable[Expr]) -> Iterator[Expr]:
-    """What the ranges of the symbols say, and of the symbols in these."""
+    """Conditions that the ranges of the symbols say, and of the symbols in these."""
     left = [s for c in conditions for s in c.symbols]
     seen: set[Expr] = set()
     while left:
@@ -123,7 +123,7 @@ def _cases(c: Expr) -> tuple[Expr, ...]:
 
 
 def _branches(node: Expr) -> list[tuple[Expr, list[Expr]]]:
-    """What a choice may be, and when."""
+    """Values of a choice, each with the condition on which it is chosen."""
     if node.op == "where":
         c, a, b = node.args
         return [(a, [c]), (b, [not_(c)])]

@@ -2,7 +2,7 @@
 
 The tensors that it holds; how a nest combines values into it, against the operations of the program; integers that the
 program itself stores (an ``arange``, a mask), known by their values; and whether the order of the nests says what is
-stored, and which outputs nothing writes.
+stored, and which outputs nothing writes, or not whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from idgraph.check.index_values import ValueTable
 from idgraph.check.program import ZERO, BufferLayout, Nest, NeutralProgram, Write, leaves
 from idgraph.check.report import CheckRow, Difference, Verdict
 from idgraph.check.semantics import Address, ElementRead, ProgramSemantics
-from idgraph.check.store_coverage import delinearize, element_of
+from idgraph.check.store_coverage import StoreCoverage, delinearize, element_of
 from idgraph.ir import SCANS, Tensor, TensorExpr
 
 
@@ -135,6 +135,29 @@ def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
             because += f" (a view of {viewed.name}, not copied, needs a buffer with its storage)"
         found = Difference({}, "", None, f"{t.name}, an output, is written by some nest", "")
         yield CheckRow(t.name, t.name, "refuted", "write", because, found, graph=p.name)
+
+
+def unfilled(
+    p: NeutralProgram, meaning: ProgramSemantics, samples: Sequence[dict[str, int]], stage: str
+) -> Iterator[CheckRow]:
+    """Rows of memory that nests fill with parts of a tensor, none under its name, where elements are left out."""
+    layouts = {b.name: b for b in p.buffers}
+    named = {layouts[w.buffer].tensor for n in p.nests for w in n.writes if w.buffer in layouts}
+    for b in {b.home: b for b in p.buffers if b.tensor not in named}.values():
+        t = meaning.tensors.get(b.tensor)
+        if t is None or t.definition is None or t.definition.op != "cat" or b.over or b.copy:
+            continue
+        for nest, w in ((n, w) for n in p.nests for w in n.writes):
+            part = layouts.get(w.buffer)
+            if part is None or part.home != b.home or nest.unread or {*nest.loads, *nest.places} & w.index.names:
+                continue
+            address, shape = simplify(w.index + part.base), extents_of(t)
+            stores = StoreCoverage(p, meaning, nest, w, b, address, w.when, by_value=False)
+            verdict, because, found = stores.verdict(samples) if shape else ("proved", "", None)
+            if verdict == "refuted" and because.endswith("are not written"):
+                op, line = p.sources.get(b.tensor, ("", None))
+                yield CheckRow(nest.name, b.home, verdict, "write", because, found, stage, p.name, op, line)
+            break
 
 
 def order_matters(p: NeutralProgram) -> bool:

@@ -8,6 +8,7 @@ index maps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, cast
@@ -15,9 +16,12 @@ from zlib import crc32
 
 import numpy as np
 
-from idgraph.check.enumeration import Space
+from idgraph.arith import Expr, as_expr
+from idgraph.check.enumeration import Gap, Space, extents_of
 from idgraph.check.index_values import ValueTable
-from idgraph.check.semantics import ElementRead
+from idgraph.check.program import BufferLayout, NeutralProgram
+from idgraph.check.semantics import Address, ElementRead, ProgramSemantics
+from idgraph.check.store_coverage import delinearize
 from idgraph.errors import IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 from idgraph.validate.oracle import INDEXED, reads, shape_of
@@ -28,6 +32,60 @@ STEPS = 20_000  # elements that one walk back looks at
 _MASK = (1 << 64) - 1
 
 Element = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """Of differences in what a nest writes: elements of ``tensor`` at ``address``; ``at`` says where others lie."""
+
+    program: NeutralProgram
+    meaning: ProgramSemantics
+    table: ValueTable
+    tensor: Tensor
+    buffer: BufferLayout
+    address: Expr
+    at: Address
+
+    def doubt(
+        self, space: Space, name: str, ours: Sequence[ElementRead], theirs: Sequence[ElementRead], gap: Gap
+    ) -> str:
+        """Why a difference is not reported; empty where plain Python sees it at its point too, and the oracle agrees
+        or is silent.
+        """
+        if space.inner * max(len(ours), len(theirs), 1) > MOST:
+            return f"NumPy finds a difference at {gap.point}, of too many terms to count them again"
+        if not confirm_difference(space, ours, theirs, self.table, gap.point):
+            return f"NumPy finds a difference at {gap.point}, plain Python does not"
+        often = space.multiset and space.inner > 1  # how often an element is read counts
+        loaded = bool(self.table.places or self.table.loads)
+        updated = gap.read is None and gap.meant is not None and self._is_argument(name)
+        both = often and None not in (gap.read, gap.meant)
+        if both or (loaded and not updated) or self.table.holds_data(self.address):
+            return ""
+        shape = extents_of(self.tensor)
+        env = {**space.symbols, **gap.point}
+        numbers = [int(x.evaluate(env)) for x in delinearize(self.address, self.buffer, shape)]
+        if not all(0 <= c < int(n.evaluate(env)) for c, n in zip(numbers, shape, strict=True)):
+            return ""
+
+        def at(t: Tensor, c: tuple[int, ...]) -> Element | None:
+            found = self.at(t, [as_expr(x) for x in c])
+            return None if found is None else (found[0], int(found[1].evaluate(env)))
+
+        where = (self.tensor, numbers, at, space.symbols)
+        if updated and not needs_argument(*where, (name, gap.meant or 0), self.buffer.copy):
+            return f"{name} holds what is computed of other elements there, which may be read instead"
+        if loaded or (seen := reads_by_evaluation(*where, itself=self.buffer.copy)) is None:
+            return ""
+        meant, chosen = seen
+        extra = gap.read is not None and (name, gap.read) in meant and not chosen and not often
+        lacking = gap.meant is not None and (name, gap.meant) not in meant
+        return f"at {gap.point} the reference means other elements than the algebra" if extra or lacking else ""
+
+    def _is_argument(self, name: str) -> bool:
+        """Whether an argument lies in this memory."""
+        tensors = (self.meaning.tensors.get(b.tensor) for b in self.program.buffers if b.home == name)
+        return any(t is not None and t.definition is None for t in tensors)
 
 
 def confirm_difference(
@@ -44,11 +102,6 @@ def confirm_difference(
     a = _elements_read(ours, space.reduce, table, {**space.symbols, **point}, pool)
     b = _elements_read(theirs, space.meant, table, {**space.symbols, **point}, pool)
     return sorted(a) != sorted(b) if space.multiset else set(a) != set(b)
-
-
-def confirmable(space: Space, ours: Sequence[ElementRead], theirs: Sequence[ElementRead]) -> bool:
-    """False where a point has too many terms for plain Python."""
-    return space.inner * max(len(ours), len(theirs), 1) <= MOST
 
 
 def _elements_read(
@@ -115,13 +168,6 @@ def _pool(table: ValueTable) -> list[int]:
 # the program's side, by the oracle ------------------------------------------------------------------------------------
 
 Where = Callable[[Tensor, tuple[int, ...]], Element | None]
-
-
-def is_argument(checker: Any, name: str) -> bool:
-    """True of the memory of an argument."""
-    known = checker.meaning.tensors
-    return any(b.home == name and b.tensor in known and known[b.tensor].definition is None
-               for b in checker.program.buffers)  # fmt: skip
 
 
 def needs_argument(

@@ -13,8 +13,8 @@ from time import process_time
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.algebraic import all_same, extent, flat_of, same, same_sets, spelled_out, unflat
-from idgraph.check.buffer_contents import BufferContents, Stored, other_mode, other_reduction
-from idgraph.check.confirmation import confirm_difference, confirmable, is_argument, needs_argument, reads_by_evaluation
+from idgraph.check.buffer_contents import BufferContents, Stored, other_mode, other_reduction, unfilled
+from idgraph.check.confirmation import Confirmation
 from idgraph.check.enumeration import (
     Gap,
     Space,
@@ -93,25 +93,6 @@ class Checker:
             found[0] = replace(found[0], seconds=process_time() - start)
         return found
 
-    def parts(self) -> Iterator[CheckRow]:
-        """Rows of memory that nests fill with parts of a tensor, none under its name: what none of them fills."""
-        p = self.program
-        named = {self.buffers[w.buffer].tensor for n in p.nests for w in n.writes if w.buffer in self.buffers}
-        for b in {b.home: b for b in p.buffers if b.tensor not in named}.values():
-            t = self.meaning.tensors.get(b.tensor)
-            if t is None or t.definition is None or t.definition.op != "cat" or b.over or b.copy:
-                continue
-            for nest, w in ((n, w) for n in p.nests for w in n.writes):
-                part = self.buffers.get(w.buffer)
-                if part is None or part.home != b.home or nest.unread or {*nest.loads, *nest.places} & w.index.names:
-                    continue
-                address, shape = simplify(w.index + part.base), extents_of(t)
-                stores = StoreCoverage(p, self.meaning, nest, w, b, address, w.when, by_value=False)
-                verdict, because, found = stores.verdict(self.samples) if shape else ("proved", "", None)
-                if verdict == "refuted" and because.endswith("are not written"):
-                    yield self._row(nest, b.home, verdict, "write", because, b, found)
-                break
-
     def _write(self, nest: Nest, write: Write, buffer: BufferLayout) -> list[CheckRow]:
         try:
             return list(_Writing(self, nest, write, buffer).rows())
@@ -158,6 +139,9 @@ class _Writing:
         self.ours = self._expanded(write.reads)
         self.reads = {n.storage for n in self.ours}
         self.nest_loose = nest.loose
+        self.confirmation = Confirmation(
+            checker.program, checker.meaning, self.table, tensor, buffer, self.address, self.at
+        )
 
     # the nest's side --------------------------------------------------------------------------------------------------
 
@@ -369,7 +353,7 @@ class _Writing:
                     return self._row(name, "unknown", "at most points a loaded index is out of range", points=looked)
             looked += space.points if only is None else len(only) * space.inner
             if gap is not None:
-                doubt = self._doubt(a, b, loose) or self._unconfirmed(space, name, a, b, gap)
+                doubt = self._doubt(a, b, loose) or self.confirmation.doubt(space, name, a, b, gap)
                 if doubt:
                     return self._row(name, "unknown", doubt, points=looked)
                 found = self._difference(name, gap, a, b, sizes)
@@ -396,40 +380,6 @@ class _Writing:
         if self.table.loose != self.nest_loose:
             return "a condition of loaded values limits what is read, on one side only"
         return ""
-
-    def _unconfirmed(
-        self, space: Space, name: str, a: Sequence[ElementRead], b: Sequence[ElementRead], gap: Gap
-    ) -> str:
-        """A difference is reported when plain Python sees it at its point too, and the oracle agrees or is silent."""
-        if not confirmable(space, a, b):
-            return f"NumPy finds a difference at {gap.point}, of too many terms to count them again"
-        if not confirm_difference(space, a, b, self.table, gap.point):
-            return f"NumPy finds a difference at {gap.point}, plain Python does not"
-        often = space.multiset and space.inner > 1  # how often an element is read counts
-        loaded = bool(self.table.places or self.table.loads)
-        updated = gap.read is None and gap.meant is not None and is_argument(self.checker, name)
-        both = often and None not in (gap.read, gap.meant)
-        if both or (loaded and not updated) or self.table.holds_data(self.address):
-            return ""
-        coordinates = delinearize(self.address, self.buffer, extents_of(self.tensor))
-        env = {**space.symbols, **gap.point}
-        numbers = [int(x.evaluate(env)) for x in coordinates]
-        if not all(0 <= c < int(n.evaluate(env)) for c, n in zip(numbers, extents_of(self.tensor), strict=True)):
-            return ""
-
-        def at(t: Tensor, c: tuple[int, ...]) -> tuple[str, int] | None:
-            found = self.at(t, [as_expr(x) for x in c])
-            return None if found is None else (found[0], int(found[1].evaluate(env)))
-
-        where = (self.tensor, numbers, at, space.symbols)
-        if updated and not needs_argument(*where, (name, gap.meant or 0), self.buffer.copy):
-            return f"{name} holds what is computed of other elements there, which may be read instead"
-        if loaded or (seen := reads_by_evaluation(*where, itself=self.buffer.copy)) is None:
-            return ""
-        meant, chosen = seen
-        extra = gap.read is not None and (name, gap.read) in meant and not chosen and not often
-        lacking = gap.meant is not None and (name, gap.meant) not in meant
-        return f"at {gap.point} the reference means other elements than the algebra" if extra or lacking else ""
 
     def _space(self, reduce: list[Expr], nested: bool, sizes: Mapping[str, int]) -> Space:
         def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:
@@ -535,5 +485,5 @@ def decide(program: NeutralProgram, *, stage: str = "", budget: int = BUDGET, ca
     """All rows of a program, nest by nest: each read is of what its buffer holds when it is written before."""
     checker = Checker(program, budget, stage)
     rows = [r for n in program.nests for r in checker.rows(n)]
-    rows += checker.parts()
+    rows += unfilled(program, checker.meaning, checker.samples, stage)
     return CheckReport(program.name, tuple(rows), tuple(calls))

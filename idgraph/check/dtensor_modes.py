@@ -63,7 +63,7 @@ def check_dtensor(
     names = argument_names(fn, args)
     if device not in DTENSOR_DEVICES:
         raise CheckError(
-            f"check.dtensor: {short_repr(device)} is no kind of devices", hint='device="cuda", or device="cpu"'
+            f"check.dtensor: {short_repr(device)} is an unknown kind of device", hint='device="cuda", or device="cpu"'
         )
     unknown = [n for n in placements if n not in names and n not in parameters_of(fn)]
     if unknown:

@@ -1,4 +1,4 @@
-"""What a read sees, at every size: array dataflow over loops whose lengths are symbols.
+"""Sources of reads at every size: array dataflow over loops whose lengths are symbols.
 
 A program is a list of statements, one for each write, each with its loops, its condition and its place in the tree. The
 source of a read is found in cases: a writer and the point of its loops that is proved to run before, to write that
@@ -44,7 +44,7 @@ class Statement:
 
     @property
     def reached(self) -> tuple[Expr, ...]:
-        """What holds of the sizes where it runs at all: its loops have an iteration."""
+        """Conditions on the sizes where it runs at all: its loops have an iteration."""
         every = (a.extent for a in (*(a for a, _ in self.loops), *self.nest.reduce))
         return tuple(n >= 1 for n in every if not n.is_const)
 
@@ -88,7 +88,7 @@ class MadeOf:
         )  # fmt: skip
 
     def where(self, held: Expr) -> MadeOf:
-        """What is read where a condition holds."""
+        """The same, read only where a condition holds."""
         if held is TRUE:
             return self
         reads = ((r, simplify(and_(held, r.when))) for r in self.reads)
@@ -132,7 +132,7 @@ class SymbolicFlow:
     # sources ----------------------------------------------------------------------------------------------------------
 
     def content(self, x: Statement, home: str, address: Expr, when: Expr, key: Read | None = None) -> MadeOf:
-        """What a read of an address, by a point of ``x``, sees: elements of arguments."""
+        """Elements of arguments that a read of an address, by a point of ``x``, sees."""
         out = MadeOf()
         level = len(x.loops)
         for held, s, at, depth in self.sources(x, home, address, when):

@@ -177,7 +177,7 @@ _COMBINED: Mapping[str, tuple[Any, int]] = {
 
 
 def _folded(v: ReducedValue, env: Env, data: Mapping[str, Data], arrays: Arrays, count: int) -> Any:
-    """What is combined at each point of ``env``, step by step; None where that is too much or rests on a guess."""
+    """The value combined at each point of ``env``, step by step; None where that is too much or rests on a guess."""
     inner, steps = grid(v.loops)
     own = {x.var for x in v.loops}
     if is_float(v.dtype) or v.op not in _COMBINED or count * steps > limit() or (v.running and not own <= env.keys()):

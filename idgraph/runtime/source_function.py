@@ -22,7 +22,7 @@ class _Typed(ast.NodeTransformer):
     """Numbers of one type, ``u32(6)``, as names of values: a compiler types and lowers each call, a value for nothing.
 
     Where a target has a ``select``, choices between values that are there anyway, and tests joined by ``and`` that
-    always have a value, are no branches: numba looks through all of a function once more for each variable that it
+    always have a value, do not branch: numba looks through all of a function once more for each variable that it
     finds two definitions of. ``values`` are the values by name.
     """
 

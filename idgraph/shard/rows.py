@@ -78,7 +78,7 @@ class LocalRows:
         operands[1], operands[2] = self.ends(operands[1], operands[2], whole)
 
     def of_input(self, padded: Tensor, like: Tensor, local: Callable[[Tensor], Tensor]) -> Tensor:
-        """What lies padded as rows again, where the whole tensor ``like`` has rows."""
+        """Rows again of a padded tensor, where the whole tensor ``like`` has rows."""
         at = ragged_dim(like)
         rows = None if at is None else like.axes[at].rows
         if at is None or rows is None:
