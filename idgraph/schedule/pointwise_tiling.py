@@ -107,12 +107,13 @@ _NONE = frozenset[IterDomain]()
 
 
 def coarsening_by_functions(
-    t: Tensor, kept: Sequence[IterDomain], sources: Sources, points: int
+    t: Tensor, kept: Sequence[IterDomain], sources: Sources, width: int, parts: int = 1
 ) -> tuple[IterDomain, int] | None:
     """(axis, steps) of the kept loops, not the innermost one, along which functions have the same values, and so many
     steps that these take least time beside memory; None where no time is saved, or threads would be too few.
 
-    ``points`` are those of a thread at one step: those of all steps, of all that is large, take half of its registers.
+    A thread has ``width`` points of each of ``parts`` at one step: those of all steps, once for each place where
+    something large is read, take half of its registers. The parts of a rotation read the same places.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("angles")
@@ -124,24 +125,31 @@ def coarsening_by_functions(
     """
     order = {e: n for n, e in enumerate(t.fusion.exprs)}
     work = sorted(sources.exprs, key=order.__getitem__)
-    if not any(e.op in OPERATIONS and OPERATIONS[e.op].cycles not in ("free", "plain") for e in work):
+    functions = {e for e in work if e.op in OPERATIONS and OPERATIONS[e.op].cycles not in ("free", "plain")}
+    touches = source_strides(t, sources.inputs, splits=True) if functions else None
+    if touches is None:
         return None
     gpu, varies, where = current_device(), _varying(work), _axes_along(t, work)
-    large = sum(bytes_of(x) * HEAVY >= bytes_of(t) for x in (t, *sources.inputs))
+    reads = {(u.source, u.offset) for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t)}
+    large = 1 + max(len({x for x, _ in reads}), len(reads) // parts)
     memory = sum(map(bytes_of, (t, *sources.inputs))) / gpu.bandwidth
     best, least, elements = None, inf, bytes_of(t) / item_size(t.dtype)
     for d in kept[:-1]:
         once = every = 0.0
+        alike = {e for e in work if not varies[e.output] & where[e.output].get(d, _NONE)}
+        if not alike & functions:
+            continue
         for e in work:
             cycles = OPERATIONS[e.op].cycles if e.op in POINTWISE else "free"
             if cycles != "free":
                 time = elements / gpu.rate(e.output.dtype, special=cycles != "plain")
-                still = not varies[e.output] & where[e.output].get(d, _NONE)
-                once, every = once + time * still, every + time * (not still)
+                once, every = (once + time, every) if e in alike else (once, every + time)
         least = min(least, hypot(memory, once + every) / RESOLUTION)
         steps = 2
         while (
-            d.extent.is_const and int(d.extent) % steps == 0 and steps * points * large * 2 <= gpu.thread_registers + 1
+            d.extent.is_const
+            and int(d.extent) % steps == 0
+            and steps * width * parts * large * 2 <= gpu.thread_registers + 1
         ):
             time = hypot(memory, once / steps + every)
             if time < least and bytes_of(t) >= gpu.resident_threads * steps * item_size(t.dtype):
@@ -299,7 +307,7 @@ def schedule_reference(
     plain = alone and cut is None and width == most and steps == 1
     shared = coarsening_axis(t, t.loop[:kept], stored) if plain else None
     if plain and shared is None and search and not single:
-        shared = coarsening_by_functions(t, t.loop[:kept], sources, parts * width)
+        shared = coarsening_by_functions(t, t.loop[:kept], sources, width, parts)
     if single and alone and not config.vectors:
         shared = coarsening_by_work(t, t.loop[:kept], sources.exprs)
         steps = steps if shared is None else max(1, steps // shared[1])
