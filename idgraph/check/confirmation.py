@@ -73,7 +73,10 @@ class Confirmation:
             return None if found is None else (found[0], int(found[1].evaluate(env)))
 
         where = (self.tensor, numbers, at, space.symbols)
-        if updated and not needs_argument(*where, (name, gap.meant or 0), self.buffer.copy):
+        needed = needs_argument(*where, (name, gap.meant or 0), self.buffer.copy) if updated else True
+        if needed is None:
+            return f"whether {name} is needed at {gap.point} rests on an index or an opaque operation, or is too large"
+        if not needed:
             return f"{name} holds what is computed of other elements there, which may be read instead"
         if loaded or (seen := reads_by_evaluation(*where, itself=self.buffer.copy)) is None:
             return ""
@@ -172,15 +175,16 @@ Where = Callable[[Tensor, tuple[int, ...]], Element | None]
 
 def needs_argument(
     root: Tensor, coordinates: Sequence[int], at: Where, symbols: Mapping[str, int], element: Element, itself: bool
-) -> bool:
+) -> bool | None:
     """Whether an element is made of that one of the arguments as they were given: what is stored over it may be a
-    constant, or computed of others, and need not be read."""
+    constant, or computed of others, and need not be read. None where `reads_by_evaluation` does not say it.
+    """
 
     def argument(t: Tensor, c: tuple[int, ...]) -> Element | None:
         return at(t, c) if t.definition is None else None
 
     found = reads_by_evaluation(root, coordinates, argument, symbols, itself=itself)
-    return found is not None and element in found[0]
+    return None if found is None else element in found[0]
 
 
 def reads_by_evaluation(

@@ -232,6 +232,10 @@ def test_what_is_too_large_says_what_would_decide_it() -> None:
     assert ig.check.program(permuted(5_000_000, 1)).decided  # by algebra, at any size
     r = ig.check.program(permuted(5_000_000, 7))
     assert r.unknown and not r.refuted and "smaller sizes would decide it" in str(r)
+    later = permuted(5_000_000, 7)
+    start, more = later["body"][0]["body"]
+    later["body"] = [loop("i", 5_000_000, start), loop("i", 5_000_000, more)]
+    assert "whether x is needed" in str(ig.check.program(later))
     right(permuted(50, 7))
     wrong(permuted(50, 5))
 
