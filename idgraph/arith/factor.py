@@ -70,7 +70,8 @@ def _fewest_digits(node: Expr, t: Terms, c: int) -> tuple[Terms, int, list[Expr]
 def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
     """``x//d + k -> (x + k*d)//d`` and the same for a whole term, where that saves an operation.
 
-    What is divided does not get a sign: machines divide natural numbers in fewer bits, and without rounding down."""
+    What is divided does not get a sign, nor more than 32 bits: machines divide such numbers in fewer operations, and
+    natural ones without rounding down."""
     moved: list[Expr] = []
     best = cost(from_terms(t, c))
     again = True
@@ -88,7 +89,7 @@ def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
                 extra = {b: k * d} if b is not None else {}
                 new_x = from_terms({x: tx.get(x, 0) + extra.get(x, 0) for x in tx}, cx + (k * d if b is None else 0))
                 new = floordiv(new_x, base.args[1])
-                if new.op != "floordiv" or new in t or (_is_natural(base.args[0]) and not _is_natural(new_x)):
+                if new.op != "floordiv" or new in t or _outgrows(base.args[0], new_x):
                     continue
                 trial = {x: w for x, w in t.items() if x is not base and x != b}
                 trial[new] = v
@@ -102,9 +103,12 @@ def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
     return t, c, moved
 
 
-def _is_natural(e: Expr) -> bool:
-    low, _ = sum_interval(*terms(e))
-    return low is not None and low >= 0
+def _outgrows(before: Expr, now: Expr) -> bool:
+    """Whether ``now`` may have a sign, or 33 bits, that ``before`` has not."""
+    (low, high), (least, most) = (sum_interval(*terms(e)) for e in (before, now))
+    natural = low is not None and low >= 0
+    short = natural and high is not None and high < 1 << 32
+    return (natural and (least is None or least < 0)) or (short and (most is None or most >= 1 << 32))
 
 
 def _modulo_absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idgraph.arith import Range, congruence, integer_type, interval, multiple_of, parse, symbol
+from idgraph.arith import Range, congruence, integer_type, interval, multiple_of, parse, simplify, symbol
 from idgraph.arith.expr import postorder
 from idgraph.arith.fourier_motzkin import nonneg, positive
 from idgraph.arith.linear import terms
@@ -97,3 +98,15 @@ def test_width_counts_partial_values() -> None:
     assert integer_type([parse("i*4 - i*3").substitute({"i": i})]) == "uint32"
     assert integer_type([i * 4 % 7]) == "int64"
     assert integer_type([symbol("u")]) is None
+
+
+@pytest.mark.parametrize("blocks", [1000, 130_561])
+def test_what_is_divided_does_not_outgrow_a_word(blocks: int) -> None:
+    """Rows of 1022 of 1024 elements: one division less by a number of 35 bits is slower than two of 32."""
+    i, j = symbol("i", 0, blocks - 1), symbol("j", 0, 127)
+    found = simplify((i * 512 + j) // 1022 * 2 + i * 512)
+    assert integer_type([found]) == "uint32", found
+    for block in (0, 1, 999, blocks - 1):
+        for thread in (0, 1, 127):
+            wanted = (block * 512 + thread) // 1022 * 2 + block * 512
+            assert int(found.substitute({"i": block, "j": thread})) == wanted

@@ -218,7 +218,7 @@ def _weighted() -> ig.Fusion:
     """Rows that a few parts are added up to, each by the weight of its number: a mixture of experts."""
     f = ig.Fusion("combine")
     y, g, r = f.input("y", (64, 2, 1024), "bfloat16"), f.input("g", (64, 2)), f.input("r", (64, 1024), "bfloat16")
-    w = ig.unsqueeze(ig.exp(g) / f.input("total", (64, 1)), 2)
+    w = ig.unsqueeze(g / ig.exp(f.input("s", (64, 1))), 2)
     f.output(ig.sum(ig.cast(y, "float32") * w, 1) + ig.cast(r, "float32"))
     ig.schedule.auto(f)
     return f

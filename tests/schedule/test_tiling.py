@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Any, Any, float]] = {
     "channels first": (lambda: permuted((2, 4, 32, 3), (0, 3, 1, 2), "uint8"),
                        lambda: permuted((16, 320, 480, 3), (0, 3, 1, 2), "uint8"), 1.51),
     "patches": (lambda: unpatched(1, 8), lambda: unpatched(64, 16), 1.51),
-    "stacked": (lambda: stacked(64), lambda: stacked(2_000_000), 3.3),
+    "stacked": (lambda: stacked(64), lambda: stacked(2_000_000), 3.25),
     "every second": (lambda: every_second(2, 8, 32), lambda: every_second(16, 320, 480), 2.01),
 }  # fmt: skip
 
