@@ -11,7 +11,7 @@ from dataclasses import replace
 from os import PathLike
 
 from idgraph.arith import TRUE
-from idgraph.check.buffer_contents import entangled, order_matters, unwritten
+from idgraph.check.buffer_contents import BufferContents, entangled, order_matters, unwritten
 from idgraph.check.decide import decide
 from idgraph.check.enumeration import sample_sizes
 from idgraph.check.inductor_wrapper import launches
@@ -181,7 +181,15 @@ def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckRepo
         alone = any(r.verdict == "refuted" for r in rows)
         return replace(found, rows=(*rows, *(r for r in run.rows if r is run.outside or not alone)))
     doubted = {n.name for n in p.nests} if run.tried else shared | entangled(p)
-    rows = [r for r in found.rows if r.verdict != "refuted" or r.node not in doubted]
+    contents = BufferContents(p)  # what nothing fills before a nest adds to it is wrong in any order
+    empty = {
+        (n.name, b.home) for n in p.nests for w in n.writes for b in p.buffers
+        if w.mode == "add" and w.buffer == b.name and not run.tried and contents.never_filled(n, b)
+    }  # fmt: skip
+    rows = [
+        r for r in found.rows
+        if r.verdict != "refuted" or r.node not in doubted or (r.role == "write" and (r.node, r.buffer) in empty)
+    ]  # fmt: skip
     if any(r.verdict == "refuted" for r in (*rows, *missing)) and _runs_right(p):
         rows, missing = [r for r in rows if r.verdict != "refuted"], ()
     clear = len(rows) == len(found.rows) and not order_matters(p)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify, symbol
 from idgraph.check.buffer_contents import touches_inside
 from idgraph.check.decide import decide
-from idgraph.check.enumeration import uses
+from idgraph.check.enumeration import sample_sizes, uses
 from idgraph.check.program import (
     ZERO,
     Axis,
@@ -29,7 +29,9 @@ from idgraph.check.program import (
 )
 from idgraph.check.report import CheckRow
 from idgraph.check.semantics import NoIndexMeaning
+from idgraph.check.statement_values import computed
 from idgraph.check.symbolic_flow import Statement, SymbolicFlow
+from idgraph.check.tree_values import ElementValues, ValueNumbers
 from idgraph.ir import Tensor
 
 
@@ -55,6 +57,10 @@ class _Proof:
                 raise NoIndexMeaning(
                     f"whether all that {s.nest.name} touches is in its memory at every size is not proved"
                 )
+        if not computed(p) and any(e.op == "iota" for e in p.fusion.exprs):
+            for name in (ElementValues(p, sizes, ValueNumbers()).undistinguished() for sizes in sample_sizes(p)):
+                if name:
+                    raise NoIndexMeaning(f"elements of {name}, made of positions, differ in their `value`s only")
         made = tuple(self.final(flow, t) for t in dict.fromkeys(p.fusion.outputs) if t.name not in arguments)
         for s in self.statements:
             flow.of(s)
