@@ -221,26 +221,27 @@ def test_a_number_of_processes_is_a_whole_number(count: Any) -> None:
 
 def test_machine_code_of_two_processes_keeps_its_own_names() -> None:
     """Two kernels of one name and signature, compiled by two fresh processes and loaded into this one, which finds code
-    by name: each runs its own."""
-    values: list[float] = []
-    jumps: list[Any] = []
-    for number in (3.0, 5.0):
-        request = {
-            "target": "cpu", "machine": cpu.processor(), "name": "kernel0", "types": ("float64",), "integers": 0,
-            "source": f"def kernel0(x):\n    x[0] = {number}\n", "rows": False, "streams": False, "short": False,
-            "checked": False,
-        }  # fmt: skip
-        child = subprocess.run(
-            [sys.executable, "-m", "idgraph.runtime.compile_child", "cpu"], input=json.dumps(request) + "\n",
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        types: Any = import_module("numba.core.types")
-        with import_module("numba.core.compiler_lock").global_compiler_lock:
-            name, library = cpu._load_library(json.loads(child.stdout.splitlines()[1])["text"])
+    by name, and again when a kernel first runs on all cores: each runs its own."""
+    loaded: list[tuple[str, Any]] = []
+    types: Any = import_module("numba.core.types")
+    with import_module("numba.core.compiler_lock").global_compiler_lock:
+        for number in (3.0, 5.0):
+            request = {
+                "target": "cpu", "machine": cpu.processor(), "name": "kernel0", "types": ("float64",), "integers": 0,
+                "source": f"def kernel0(x):\n    x[0] = {number}\n", "rows": False, "streams": False, "short": False,
+                "checked": False,
+            }  # fmt: skip
+            child = subprocess.run(
+                [sys.executable, "-m", "idgraph.runtime.compile_child", "cpu"], input=json.dumps(request) + "\n",
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            loaded.append(cpu._load_library(json.loads(child.stdout.splitlines()[1])["text"]))
+            loaded[-1][1].get_pointer_to_function(loaded[-1][0])
+        found: list[float] = []
+        for name, library in loaded:
             address = library.get_pointer_to_function(name)
             jump = make_trampoline(address, (types.Array(types.float64, 1, "C"),), library)
-        jumps.append(jump)  # both libraries stay
-        x = np.zeros(1)
-        assert jump(struct.pack("2q", x.ctypes.data, 1)) == 0
-        values.append(float(x[0]))
-    assert values == [3.0, 5.0]
+            x = np.zeros(1)
+            assert jump(struct.pack("2q", x.ctypes.data, 1)) == 0
+            found.append(float(x[0]))
+    assert found == [3.0, 5.0]
