@@ -26,7 +26,7 @@ from pathlib import Path
 
 from idgraph.errors import EmitError
 
-FORMAT = "idgraph kernel 2"
+FORMAT = "idgraph kernel 3"
 BESIDE = ".making-"  # the prefix of the names of files being written
 _LINKS = 40  # as many as Linux follows
 MOST_BYTES = 2**28  # of an entry; a larger one is not of this library

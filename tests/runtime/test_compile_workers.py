@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import struct
+import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from time import sleep
 from typing import Any
 
@@ -17,6 +21,7 @@ from idgraph.frontends import callable_import as early_compilation
 from idgraph.runtime import Program, compile_ptx, fusion_call
 from idgraph.runtime.compile_workers import POOL, STARTING, limit_workers
 from idgraph.runtime.cpu import compiler as cpu
+from idgraph.runtime.cpu.trampoline import make_trampoline
 from idgraph.runtime.cuda import compiler as cuda
 
 KERNELS = 6
@@ -212,3 +217,31 @@ def plain(text: str) -> list[str]:
 def test_a_number_of_processes_is_a_whole_number(count: Any) -> None:
     with pytest.raises(ig.EmitError, match="processes that compile"):
         limit_workers(count)
+
+
+def test_machine_code_of_two_processes_keeps_its_own_names() -> None:
+    """Two kernels of one name and signature, compiled by two fresh processes and loaded into this one, which finds code
+    by name, and again when a kernel first runs on all cores: each runs its own."""
+    loaded: list[tuple[str, Any]] = []
+    types: Any = import_module("numba.core.types")
+    with import_module("numba.core.compiler_lock").global_compiler_lock:
+        for number in (3.0, 5.0):
+            request = {
+                "target": "cpu", "machine": cpu.processor(), "name": "kernel0", "types": ("float64",), "integers": 0,
+                "source": f"def kernel0(x):\n    x[0] = {number}\n", "rows": False, "streams": False, "short": False,
+                "checked": False,
+            }  # fmt: skip
+            child = subprocess.run(
+                [sys.executable, "-m", "idgraph.runtime.compile_child", "cpu"], input=json.dumps(request) + "\n",
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            loaded.append(cpu._load_library(json.loads(child.stdout.splitlines()[1])["text"]))
+            loaded[-1][1].get_pointer_to_function(loaded[-1][0])
+        found: list[float] = []
+        for name, library in loaded:
+            address = library.get_pointer_to_function(name)
+            jump = make_trampoline(address, (types.Array(types.float64, 1, "C"),), library)
+            x = np.zeros(1)
+            assert jump(struct.pack("2q", x.ctypes.data, 1)) == 0
+            found.append(float(x[0]))
+    assert found == [3.0, 5.0]

@@ -211,6 +211,7 @@ def compile_library(body: CompileKey, title: str) -> tuple[str, Any]:
     """The function's name and the library that holds it, compiled here; ``title`` is unique in the process."""
     signature = _signature(body)
     function = FunctionType(body.function.__code__, body.function.__globals__, title)
+    function.__qualname__ = title  # numba names machine code by it, and Python takes it from the code, not the title
     # Sums over a row may be taken in any order, so that they run as vectors; nothing else is allowed to change.
     order = {"reassoc"} if body.rows else False
     # It is called by a jump only, so it needs no wrapper.
