@@ -311,7 +311,9 @@ class LaunchGroup:
             return False
         counts = current_device().launch_us * 1e-6 * current_device().bandwidth
         if len({n.free for n in both}) > 1 and min(_array_bytes(self.nests), _array_bytes(nests)) > counts:
-            return False
+            mine = [reblock(n, block) for n in self.nests]
+            if not any(shares_input(mine, reblock(n, block)) for n in nests):  # else they are one nest
+                return False
         if beyond_x({X: (sum((n.blocks for n in both), as_expr(0)),)}):
             return False
         return not any(n.shares for n in both) or not shared_layout([s for n in both for s in n.kernel.body]).dynamic

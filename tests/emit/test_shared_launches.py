@@ -249,3 +249,15 @@ def test_a_long_sum_and_long_elements_have_launches_of_their_own(rows: int, toge
     (writer,) = (k for k in program.kernels if elements.name in {b.title for b in k.buffers})
     reads = [b for k in program.kernels for b in k.buffers if b.title == "x"]
     assert len(reads) == (1 if together else 2) and (together or len(program.kernels) == 2), writer
+
+
+def test_elements_and_their_sum_on_equal_blocks_are_one_nest() -> None:
+    """Both compute the means of windows: in one nest each window is read once."""
+    f = ig.Fusion("pooled")
+    x = ig.cast(ig.pad(f.input("x", (32, 64, 56, 56), "bfloat16"), [1, 1, 1, 1]), "float32")
+    y = sum(x[..., i : 56 + i, k : 56 + k] for i in range(3) for k in range(3)) / 9.0
+    means = f.output(ig.cast(y, "bfloat16"))
+    f.output(ig.sum(ig.cast(means, "float32"), (1, 2, 3)))
+    ig.schedule.auto(f, device="H200")
+    first, last = ig.emit(f, "cuda").kernels  # the sum of each image is made of parts
+    assert "x" in {b.title for b in first.buffers} and "x" not in {b.title for b in last.buffers}
