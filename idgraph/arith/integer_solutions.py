@@ -35,7 +35,7 @@ def no_solution(*conditions: Expr) -> bool:
     """Whether it is proved that no integers in the ranges of the symbols satisfy all ``conditions``.
 
     >>> from idgraph.arith import symbol
-    >>> n, t = symbol("n", 1), symbol("t", 0)
+    >>> n, t = symbol("n", 1), symbol("t", 0, 9)
     >>> i, j = symbol("i", 0, n - 1), symbol("j", 0, n - 1)
     >>> no_solution((t * n + i).eq(2 * n + j), t.ne(2)), no_solution((t * 4 + i).eq(8 + j), t.ne(2))
     (True, False)

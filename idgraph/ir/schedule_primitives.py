@@ -208,7 +208,7 @@ class ScheduleMixin:
         >>> y = f.output(f.input("x", shape=(6, 50)) * 2.0).split(1, 4).vectorize(2, strict=True)
         >>> ig.emit(f, "cuda")
         Traceback (most recent call last):
-        idgraph.errors.EmitError: t1: i2 over x: asked 4, got 2
+        idgraph.errors.EmitError: the strict vector width is not given: t1: i2 over x: asked 4, got 2
           ...
         """
         loop_steps.parallelize(self, axis, "vectorize", strict)
