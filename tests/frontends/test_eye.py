@@ -22,5 +22,6 @@ def test_the_identity_is_computed_by_our_kernels(dtype: Any, columns: int) -> No
     x = torch.randn(300, columns)
     imported = ig.from_torch(f, (x,))
     assert not imported.coverage.opaque
-    for found, wanted in zip(imported.run(x, target="numpy"), f(x), strict=True):
+    results: Any = imported.run(x, target="numpy")
+    for found, wanted in zip(results, f(x), strict=True):
         assert torch.equal(torch.as_tensor(found), wanted)

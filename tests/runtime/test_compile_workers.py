@@ -235,7 +235,7 @@ def test_machine_code_of_two_processes_keeps_its_own_names() -> None:
                 [sys.executable, "-m", "idgraph.runtime.compile_child", "cpu"], input=json.dumps(request) + "\n",
                 capture_output=True, text=True, check=True,
             )  # fmt: skip
-            loaded.append(cpu._load_library(json.loads(child.stdout.splitlines()[1])["text"]))
+            loaded.append(cpu.load_library(json.loads(child.stdout.splitlines()[1])["text"]))
             loaded[-1][1].get_pointer_to_function(loaded[-1][0])
         found: list[float] = []
         for name, library in loaded:

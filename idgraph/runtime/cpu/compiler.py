@@ -150,13 +150,13 @@ def _machine_code(body: CompileKey, kept: CacheSlot | None) -> tuple[str, Any]:
     _COMPILED.add(body)
     found = None if kept is None else kept.cache.find(kept.key)
     if found is not None:
-        return _load_library(found)
+        return load_library(found)
     if kept is not None:
         kept.cache.check()
     # One process may load machine code of several others: each function has a unique name, the digest of its key.
     title = "kernel" if kept is None else f"kernel_{sha256(kept.key.encode()).hexdigest()}"
     text = POOL.take(body)
-    name, library = compile_library(body, title) if text is None else _load_library(text)
+    name, library = compile_library(body, title) if text is None else load_library(text)
     if kept is not None:
         kept.cache.put(kept.key, object_text(name, library) if text is None else text)
     return name, library
@@ -274,7 +274,7 @@ def compiler(streams: bool, short: bool) -> Any:
     return Compiler
 
 
-def _load_library(text: str) -> tuple[str, Any]:
+def load_library(text: str) -> tuple[str, Any]:
     """A library of the machine code that another process has made."""
     load_numba()
     name, code = text.split("\n", 1)
