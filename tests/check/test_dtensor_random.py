@@ -97,5 +97,5 @@ def test_cpus_that_drew_for_parts_of_different_size() -> None:
 
 def test_a_kind_of_devices_that_is_none() -> None:
     other: Any = "cpus"
-    with pytest.raises(ig.check.CheckError, match="kind of devices"):
+    with pytest.raises(ig.check.CheckError, match="kind of device"):
         ig.check.dtensor(dropped, (torch.rand(4),), mesh=X2, placements={"x": ["S(0)"]}, device=other)

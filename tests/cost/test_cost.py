@@ -107,11 +107,11 @@ def test_sectors_as_a_loop_over_warps_counts_them() -> None:
 @pytest.mark.thorough
 def test_a_row_that_fits_no_cache_is_read_once_for_each_pass() -> None:
     f = ig.Fusion("softmax")
-    f.output(ig.softmax(f.input("x", (64, 100_000)), 1))
+    f.output(ig.softmax(f.input("x", (256, 100_000)), 1))
     ig.schedule.auto(f)
     program = ig.emit(f, "cuda")
-    size = 4 * 64 * 100_000
-    large = ig.cost(program, "H200").kernels[-1]
+    size = 4 * 256 * 100_000
+    large = ig.cost(program, replace(ig.cost.devices["H200"], cache=1 << 30)).kernels[-1]
     small = ig.cost(program, replace(ig.cost.devices["H200"], cache=1 << 20))
     assert large.bytes_read < size * 1.01
     assert small.total.bytes_read > 2 * size * 0.99

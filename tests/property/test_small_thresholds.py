@@ -33,7 +33,6 @@ from idgraph.passes.rows import vector_chunks as chunks
 from idgraph.runtime import Program
 from idgraph.schedule import access_strides as follow
 from idgraph.schedule import pointwise_tiling as references
-from idgraph.schedule import reduction_domain as row_spaces
 from idgraph.schedule import reduction_persistence as row_rule
 from idgraph.schedule import reduction_tiling as row_shapes
 from idgraph.testing import fusions, scheduled_fusions
@@ -50,7 +49,6 @@ CORE: dict[ModuleType, dict[str, int]] = {
 }
 DEVICE: dict[ModuleType, dict[str, int]] = {
     row_shapes: {"LEAST_COLUMNS": 2, "REDUCING_THREADS": 4, "WRITING_THREADS": 8, "BLOCK": 4},
-    row_spaces: {"LONG": 24},
     follow: {"LANES": 4, "LONG_ROW": 8, "LEAST_VECTORS": 1},
     references: {"BLOCK": 4, "GATHER_BLOCK": 8},
     jam: {"COLUMNS": 2},

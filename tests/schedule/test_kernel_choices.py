@@ -104,7 +104,7 @@ def test_cores_are_taken_as_said() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], ig.Fusion], str]] = {
-    "too long": (lambda: scheduled(columns=1 << 17, rows_=64), "would hold 256 values, at most 32 fit"),
+    "too long": (lambda: scheduled(columns=1 << 17, rows_=4096), "would hold 512 values, at most 64 fit"),
     "one pass": (lambda: rows(lambda x: ig.sum(x, 1), (64, 512)), "passed over twice"),
 }
 

@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Any, Any, float]] = {
     "channels first": (lambda: permuted((2, 4, 32, 3), (0, 3, 1, 2), "uint8"),
                        lambda: permuted((16, 320, 480, 3), (0, 3, 1, 2), "uint8"), 1.51),
     "patches": (lambda: unpatched(1, 8), lambda: unpatched(64, 16), 1.51),
-    "stacked": (lambda: stacked(64), lambda: stacked(2_000_000), 3.25),
+    "stacked": (lambda: stacked(64), lambda: stacked(2_000_000), 3.2),
     "every second": (lambda: every_second(2, 8, 32), lambda: every_second(16, 320, 480), 2.01),
 }  # fmt: skip
 
@@ -340,15 +340,3 @@ def test_only_functions_that_heads_share_make_a_thread_take_several() -> None:
     )
     t = f.output(ig.cast(ig.cast(x, "float32") / ig.cast(count, "float32"), "bfloat16"))
     assert coarsening_by_functions(t, t.logical, sources_of(t, []), 8) is None
-
-
-def test_parts_of_lines_that_are_written_cost_what_writing_them_takes() -> None:
-    """Three tensors woven: stores of 16 bytes that lie 48 apart ask for each line three times, 50 million elements took
-    157 us on an H200, where the bytes take 97."""
-    f = ig.Fusion("weave")
-    parts = [ig.unsqueeze(f.input(n, (64, 1024, 256)), 2) for n in "abc"]
-    f.output(ig.copy(ig.transpose(ig.reshape(ig.cat(parts, 2), (64, 3072, 256)), 1, 2)))
-    ig.schedule.auto(f, device="H200")
-    (made,) = f.tilings
-    us = float(str(made.cost).split()[0])
-    assert 140 < us < 200, made
