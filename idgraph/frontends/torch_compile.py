@@ -123,7 +123,7 @@ def backend(
         fw_compiler=partial(_graph, told, graphs, "forward"), bw_compiler=partial(_graph, told, graphs, "backward"),
         inference_compiler=partial(_graph, told, graphs, "inference"), decompositions=decompositions(),
         partition_fn=partial(partition, partial(_pad_products, told, "joint")),
-        keep_inference_input_mutations=True,
+        keep_inference_input_mutations=not torch.is_grad_enabled(),  # autograd counts the writes to what it saves
     )  # fmt: skip
     compiled = way(with_constant_masks(patched(module)), examples)
     return _compared_once(compiled, module) if told.check == "first" else compiled
