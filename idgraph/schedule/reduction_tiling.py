@@ -430,8 +430,10 @@ def _rows_of_one_read(space: ReductionDomain, rows: int) -> int:
         reads = _stored_reads(space, t)
         if not reads or any(list(u.steps.values())[space.rows - 1] != 0 for u in reads):
             return 1
-    sides = [n for n in range(1, ROWS_OF_ONE_READ + 1) if int(last) % n == 0 and rows // n >= few_rows()]
-    return max(sides, default=1)
+    side = floor_power_of_two(ROWS_OF_ONE_READ)
+    while side > 1 and (int(last) % side or rows // side < few_rows()):
+        side //= 2
+    return side
 
 
 def _neighbours(space: ReductionDomain, most: int, threads: int | None = None) -> int:

@@ -157,3 +157,12 @@ def test_values_of_what_is_computed_again_or_once() -> None:
     n = z / np.sqrt((z * z).sum(2, keepdims=True))
     (found,) = ig.emit(_cosines(2, 64, 16), "numpy").run({"x": x.reshape(2, 64, 16)}).values()
     np.testing.assert_allclose(np.asarray(found, "float64"), n @ n.transpose(0, 2, 1), atol=1e-5)
+
+
+def test_rows_of_one_element_that_five_divides() -> None:
+    """All rows are one element: a thread takes a power of two of them, though five divides their number too."""
+    f = ig.Fusion("f")
+    x = f.input("x", (1500, 1, 1), strides=(0, 1, 1))
+    f.output(x - ig.amax(x, 1, keepdim=True))
+    ig.schedule.auto(f, device="H200")
+    assert ig.validate(f, target="numpy").ok
