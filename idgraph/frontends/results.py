@@ -138,7 +138,7 @@ class ResultBuilder:
         for (at, _), name in zip(self._written, changed, strict=True):
             if not is_torch(call.given[at]):
                 return None
-            source.add(f"a{at}.data.copy_({name})", [f"a{at}", name])
+            source.add(f"a{at}.detach().copy_({name})", [f"a{at}", name])
         bases: dict[str, tuple[str, str]] = {}
         for n, make in self._views:
             root, base, _ = cast("partial[Any]", make).args
@@ -321,7 +321,7 @@ def _write_back(given: object, value: object, node: Node) -> None:
     if isinstance(given, np.ndarray):
         given[...] = to_numpy(value) if is_torch(value) else value
     elif is_torch(given):
-        given.data.copy_(value if is_torch(value) else to_torch(np.asarray(value)))
+        given.detach().copy_(value if is_torch(value) else to_torch(np.asarray(value)))
     else:
         raise FrontendError(f"{where_of(node)}: the program changes it, and it is not a tensor")
 
