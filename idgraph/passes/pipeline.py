@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from idgraph.ir.device import TARGETS, TargetName
+from idgraph.kernel.def_use import loaded_in, stored_in
 from idgraph.kernel.ir import Kernel, KernelModule
 from idgraph.passes.block_scan import on_threads
 from idgraph.passes.cse_dce import eliminate_common_subexpressions, eliminate_dead_code
@@ -42,10 +43,17 @@ class Pass:
 
 
 def _each(f: Callable[[Kernel], Kernel]) -> Callable[[KernelModule], KernelModule]:
-    """A pass over single kernels."""
+    """A pass over single kernels. What a kernel only read and reads no longer is not passed to it."""
+
+    def changed(k: Kernel) -> Kernel:
+        made = f(k)
+        if made.body is k.body:
+            return made
+        used = stored_in(k.body) | stored_in(made.body) | loaded_in(made.body)
+        return replace(made, buffers=tuple(b for b in made.buffers if b.name in used))
 
     def run(plan: KernelModule) -> KernelModule:
-        return replace(plan, kernels=tuple(map(f, plan.kernels)))
+        return replace(plan, kernels=tuple(map(changed, plan.kernels)))
 
     return run
 

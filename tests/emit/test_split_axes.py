@@ -199,3 +199,18 @@ def test_an_inner_part_with_a_rest_is_not_digits_of_the_axis(factors: tuple[int,
     found = program.run({"x": data})
     np.testing.assert_allclose(found[made["y"].name], np.exp(data), rtol=1e-6)
     np.testing.assert_allclose(found[made["total"].name], data.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["cpu", "python", "numpy"])
+def test_a_part_of_a_cat_that_no_step_reads(target: TargetName) -> None:
+    """The loop's ranges leave the part out, and with it the output that it would have been read from."""
+    f = ig.Fusion("f")
+    x = f.input("x", (4,))
+    doubled = f.output(x * 2.0)
+    c = ig.cat([x, x, doubled], 0)
+    s = c[3:6]
+    f.output(ig.tanh(s))
+    for t in (s, c.resize(0, -3, -6)):
+        t.split(0, 128).parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
+    c.inline(2)
+    assert ig.validate(f, target=target).ok
