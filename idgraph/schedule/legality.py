@@ -92,16 +92,17 @@ class InlineStop:
     def refusal(self) -> ScheduleError:
         """Why the next position is not legal: tried on copies of the fusion as `inline_most` left it."""
         f, at = self._fusion(), self.position + 1
-        by_hand = f"{self.tensor.name}.inline({at})"
+        by_hand, has_loops = f"{self.tensor.name}.inline({at})", False
         try:
             loop_steps.inline(f[self.tensor.name], at)
+            has_loops = True
             self._check(f)
         except ScheduleError as error:
             g = self._fusion()
             try:
                 self._check(g[self.tensor.name].inline(at).fusion)
-            except ScheduleError:
-                return advised(f, error)
+            except ScheduleError as other:
+                return advised(f, error) if has_loops else advised(g, other)
             return ScheduleError(error.what, because=error.because, hint=f"{by_hand}, which changes its loops")
         return ScheduleError(f"loop {self.position} of {self.tensor.name} would be longer or shorter", hint=by_hand)
 
