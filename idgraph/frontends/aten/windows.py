@@ -21,7 +21,7 @@ from idgraph.ir import ops_reduce as composite
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 
-MAX_PLACES = 64
+MAX_PLACES = 32  # each is a statement of a kernel, and of what it is fused with; of more the library has a loop
 
 
 def per_axis(values: Sequence[int], rank: int, default: int) -> list[int]:
