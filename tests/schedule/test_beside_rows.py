@@ -49,9 +49,9 @@ def padded(f: ig.Fusion) -> ig.Tensor:
 
 
 def banded(f: ig.Fusion) -> ig.Tensor:
-    """One iota is the number of the row, and that of the column."""
-    x, n = f.input("x", shape=(40, 40)), f.iota(40)
-    return ig.sum(ig.where(ig.lt(ig.abs(ig.unsqueeze(n, 1) - n), 5), x, 0.0), 1)
+    """One place is that of the row, and that of the column."""
+    x, n = f.input("x", shape=(40, 40)), f.iota(40) * 3
+    return ig.sum(ig.where(ig.lt(ig.abs(ig.unsqueeze(n, 1) - n), 14), x, 0.0), 1)
 
 
 def lower_turned(f: ig.Fusion) -> ig.Tensor:

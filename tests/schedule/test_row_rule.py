@@ -656,3 +656,14 @@ def test_windows_that_overlap_are_a_thread_s_each() -> None:
     (row,) = ig.schedule.auto(f).rows
     assert row.threads == 1 and "side by side" in row.why
     assert "vload4" in ig.emit(f, "cuda").source
+
+
+def test_rows_behind_a_reshape_are_as_many_a_thread_as_an_access_holds() -> None:
+    """Four float32 numbers are an access of 16 bytes, whichever views the row is read through."""
+    f = ig.Fusion("marginal")
+    x = f.input("x", (8192, 64, 64))
+    flat = ig.reshape(x, (8192, 4096))
+    p = ig.reshape(ig.exp(flat - ig.amax(flat, 1, keepdim=True)), (8192, 64, 64))
+    f.output(ig.sum(p, 1))
+    ig.schedule.auto(f)
+    assert [str(d.extent) for d in f.outputs[0].loop if d.kind != "reduction"][2:] == ["4"]
