@@ -8,6 +8,7 @@ from math import gcd, hypot
 
 from idgraph.ir import IterDomain, Tensor, is_float, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
+from idgraph.ir.op_table import POINTWISE
 from idgraph.ir.walks import operands, reach
 from idgraph.schedule.access_strides import SourceAccess, read_order, source_strides
 from idgraph.schedule.config import RULE, KernelConfig, most_values
@@ -110,7 +111,7 @@ def choose_reduction_tiling(
     read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
     count, rows = product_of(space.extents[space.rows :]), product_of(space.extents[: space.rows])
     if across:
-        held = writes and passes > 1
+        held = passes > 1 and (writes or _passes_again(space))
         return _held_across(space, rows, count, config) if held else _across(space, rows, count, config)
     beside = 1 if writes or config.threads or config.rows else _rows_per_thread(space, rows, count)
     if beside > 1:
@@ -161,6 +162,13 @@ def choose_reduction_tiling(
     block = _rows_of_block(most, rows)
     why = _reason(config, few, block)
     return ReductionTiling(lanes, threads, max(1, min(block, gpu.block_threads // threads)), across=False, why=why)
+
+
+def _passes_again(space: ReductionDomain) -> bool:
+    """Whether a column is computed from a number of the row otherwise than as a difference: maxima and sums of exp,
+    means and squares of deviations are found in one pass."""
+    made = [e for t in space.labels if not space.is_row(t) and (e := t.definition) is not None and e.op in POINTWISE]
+    return any(p in space.labels and space.is_row(p) for e in made if e.op != "sub" for p in e.inputs)
 
 
 def _reason(config: KernelConfig, few: bool, block: int) -> str:
