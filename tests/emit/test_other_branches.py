@@ -10,7 +10,7 @@ import pytest
 import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel import parse
-from idgraph.kernel.ir import Select, walk
+from idgraph.kernel.ir import Load, Select, VectorLoad, walk
 from idgraph.kernel.ssa import to_ssa
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -84,3 +84,22 @@ HERE = """
 def test_a_choice_has_no_value_of_another_branch(text: str, choices: int) -> None:
     body = to_ssa(parse(HEAD.strip() + text).body)
     assert sum(isinstance(s, Select) for s in walk(body)) == choices
+
+
+def test_rows_behind_two_pads_are_read_once_and_in_vectors() -> None:
+    """The row above is zero for the sum and nothing for the maximum: one load under one test serves both."""
+    f = ig.Fusion("window")
+    x = f.input("x", (64, 256))
+    least, zero = ig.pad(x, (0, 0, 1, 0), -math.inf), ig.pad(x, (0, 0, 1, 0), 0.0)
+    f.output(ig.maximum(least[:-1], x) - (zero[:-1] + x))
+    inputs = random_inputs(f, 3)
+    expected = evaluate(f, inputs, {})
+    ig.schedule.auto(f)
+    program = ig.emit(f, "cuda")
+    loads = [s for k in program.kernels for s in walk(k.body) if isinstance(s, (Load, VectorLoad))]
+    assert len(loads) == 2, program.source
+    assert all(isinstance(s, VectorLoad) for s in loads)
+    found = interpret(program, inputs, 3)
+    for t in f.outputs:
+        report = compare(t.name, t.dtype, np.asarray(found[t.name]), expected[t.name])
+        assert report.mismatch is None, str(report.mismatch)
