@@ -12,6 +12,7 @@ from idgraph.ir import DType
 from idgraph.kernel import parse
 from idgraph.kernel.ir import Load, Select, VectorLoad, walk
 from idgraph.kernel.ssa import to_ssa
+from idgraph.passes.vectorize_memory import with_vector_loads
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from idgraph.validate.value_check import compare
@@ -86,20 +87,28 @@ def test_a_choice_has_no_value_of_another_branch(text: str, choices: int) -> Non
     assert sum(isinstance(s, Select) for s in walk(body)) == choices
 
 
-def test_rows_behind_two_pads_are_read_once_and_in_vectors() -> None:
-    """The row above is zero for the sum and nothing for the maximum: one load under one test serves both."""
-    f = ig.Fusion("window")
-    x = f.input("x", (64, 256))
-    least, zero = ig.pad(x, (0, 0, 1, 0), -math.inf), ig.pad(x, (0, 0, 1, 0), 0.0)
-    f.output(ig.maximum(least[:-1], x) - (zero[:-1] + x))
-    inputs = random_inputs(f, 3)
-    expected = evaluate(f, inputs, {})
-    ig.schedule.auto(f)
-    program = ig.emit(f, "cuda")
-    loads = [s for k in program.kernels for s in walk(k.body) if isinstance(s, (Load, VectorLoad))]
-    assert len(loads) == 2, program.source
-    assert all(isinstance(s, VectorLoad) for s in loads)
-    found = interpret(program, inputs, 3)
-    for t in f.outputs:
-        report = compare(t.name, t.dtype, np.asarray(found[t.name]), expected[t.name])
-        assert report.mismatch is None, str(report.mismatch)
+PADS = """
+kernel k():
+  buffer x: float32[64] input "x"
+  buffer y: float32[64] output "y"
+  for i < 16:
+    lanes:
+      a0: float32 = x[i*4 - 4] if i >= 1; a1: float32 = x[i*4 - 3] if i >= 1
+      p0: float32 = choose(i >= 1 ? a0, -inf); p1: float32 = choose(i >= 1 ? a1, -inf)
+      b0: float32 = x[i*4 - 3] if i >= 1; b1: float32 = x[i*4 - 2] if i >= 1
+      q0: float32 = choose(i >= 1 ? b0, 0.0); q1: float32 = choose(i >= 1 ? b1, 0.0)
+      c: float32 = x[i*4 - 1] if i >= 1
+      r: float32 = choose(i >= 1 ? c, 0.0)
+      y[i*4] = p0; y[i*4 + 1] = p1; y[i*4 + 2] = q0; y[i*4 + 3] = q1
+      y[i*4] = r
+"""
+
+
+def test_loads_under_one_guard_join_between_other_statements() -> None:
+    """A maximum and a sum over windows with different pads: neighbours are one load, equal ones too."""
+    made = with_vector_loads(parse(PADS))
+    loads = [s for s in walk(made.body) if isinstance(s, (Load, VectorLoad))]
+    assert [len(s.locals) for s in loads if isinstance(s, VectorLoad)] == [4] and len(loads) == 1, made
+    again = PADS.replace("b0: float32 = x[i*4 - 3] if i >= 1", "b0: float32 = x[i*4 - 3] if i >= 2")
+    apart = with_vector_loads(parse(again.replace("i >= 1 ? b0", "i >= 2 ? b0")))
+    assert sum(isinstance(s, (Load, VectorLoad)) for s in walk(apart.body)) == 2, apart
