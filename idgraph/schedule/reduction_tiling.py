@@ -449,19 +449,16 @@ def _neighbours(space: ReductionDomain, most: int, threads: int | None = None) -
 
 def _largest_read(space: ReductionDomain, t: Tensor) -> int:
     """Bytes of the widest element that is loaded along the last row for a reduction, here or behind what it reads."""
-    found, seen = 1, set[IterDomain]()
-    work = [(t, d) for d, n in space.labels[t].items() if n == space.rows - 1]
-    while work and len(seen) < NEAR:
-        t, own = work.pop()
-        seen.add(own)
-        e = t.definition
-        for p, row in zip(e.inputs, e.reads, strict=True) if e is not None else ():
-            for axis, read in zip(p.axes, row, strict=True):
-                if isinstance(read, Mapped) and read.domain is own and axis not in seen:
-                    stored = p.definition is None or (reduces(p) and p not in space.labels)
-                    found = max(found, item_size(p.dtype)) if stored else found
-                    work.append((p, axis))
-    return found
+
+    def read(at: tuple[Tensor, IterDomain]) -> list[tuple[Tensor, IterDomain]]:
+        u, own = at
+        rows = zip(operands(u), u.definition.reads if u.definition is not None else (), strict=True)
+        pairs = ((p, axis, r) for p, row in rows for axis, r in zip(p.axes, row, strict=True))
+        return [(p, axis) for p, axis, r in pairs if isinstance(r, Mapped) and r.domain is own]
+
+    near = reach([(t, d) for d, n in space.labels[t].items() if n == space.rows - 1], read, NEAR)
+    stored = (p for p, _ in near if p is not t and (p.definition is None or (reduces(p) and p not in space.labels)))
+    return max((item_size(p.dtype) for p in stored), default=1)
 
 
 def _innermost(space: ReductionDomain, t: Tensor) -> int:
