@@ -118,17 +118,6 @@ def _cast_like(src: Tensor, x: Tensor) -> Tensor:
     return src if src.dtype == x.dtype else ops.cast(src, x.dtype)
 
 
-@handles("aten.select_scatter.default")
-def select_scatter(c: Call) -> Tensor:
-    """self with one index of an axis replaced by src."""
-    x = c.tensor(0, "self")
-    dim = _normalize_dim(c, c.int(2, "dim"), x.ndim)
-    extent, index = x.axes[dim].extent, c.size(3, "index")
-    index = attr(extent + index) if isinstance(index, int) and index < 0 else index
-    src = movement.unsqueeze(_cast_like(c.tensor(1, "src"), x), dim)
-    return movement.slice_scatter(x, src, dim, index, index + 1)
-
-
 @handles("aten.select.int", "aten.select_copy.int")
 def select(c: Call) -> Tensor:
     """One index of an axis."""
