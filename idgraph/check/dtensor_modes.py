@@ -283,8 +283,8 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced, shared: S
 
 
 def _is_of_simulation(error: BaseException) -> bool:
-    """Whether torch's simulation of devices gives up, which says nothing of processes: parts of two sizes that are cut
-    into different numbers of chunks are no list of tensors there."""
+    """Whether torch's simulation of devices gives up, which says nothing of processes: it has no list of tensors for
+    parts that are cut into different numbers of chunks."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next

@@ -131,7 +131,7 @@ def _input_arrays(program: Program, given: Mapping[str, BoundArray], sizes: Mapp
 _Counted = TypeVar("_Counted")
 
 
-def _where(s: AccessSite) -> Hashable:
+def _site_key(s: AccessSite) -> Hashable:
     return s.address, s.conditions, s.width, s.buffer.dtype, s.around
 
 
@@ -204,7 +204,7 @@ class _KernelEstimate:
         )  # fmt: skip
 
     def _access(self, s: AccessSite) -> AccessCost:
-        points = self._once(("points", _where(s)), lambda: site_points(s, self.found.data, self.arrays))
+        points = self._once(("points", _site_key(s)), lambda: site_points(s, self.found.data, self.arrays))
         item = item_size(s.buffer.dtype)
         outside = s.buffer.place not in ("shared", "private")
         sectors = self._sectors(s, self.device.sector) if outside else None
@@ -216,8 +216,8 @@ class _KernelEstimate:
         )  # fmt: skip
 
     def _once(self, key: Hashable, count: Callable[[], _Counted]) -> _Counted:
-        """What follows from loops, conditions and addresses is counted once for all kernels of a program; where indices
-        are loaded, for each."""
+        """Count what follows from loops, conditions and addresses once for all kernels of a program; where indices are
+        loaded, for each."""
         if self.found.data:
             return count()
         if key not in self._known:
@@ -226,7 +226,7 @@ class _KernelEstimate:
 
     def _sectors(self, s: AccessSite, unit: int) -> Count:
         around = s, self.block, self.found.data, self.arrays, self.device, unit
-        return self._once(("sectors", _where(s), s.dims, self.block, unit), lambda: warp_sectors(*around))
+        return self._once(("sectors", _site_key(s), s.dims, self.block, unit), lambda: warp_sectors(*around))
 
     def _tensors(self, pairs: Sequence[tuple[AccessSite, AccessCost]]) -> tuple[list[TensorCost], dict[int, int]]:
         outside = [(k, s, a) for k, (s, a) in enumerate(pairs) if s.buffer.place not in ("shared", "private")]
@@ -280,7 +280,7 @@ class _KernelEstimate:
     def _distinct(self, sites: Sequence[AccessSite], fill: Mapping[AccessSite, float]) -> Distinct:
         size = self.size[sites[0].buffer.name]
         around = sites, self.found.data, self.arrays, size, fill, self.device.sector
-        key = "distinct", tuple((_where(s), fill[s]) for s in sites), size
+        key = "distinct", tuple((_site_key(s), fill[s]) for s in sites), size
         return self._once(key, lambda: distinct(*around))
 
     def _arithmetic(self) -> tuple[int, int, dict[str, int], tuple[float, float]]:
