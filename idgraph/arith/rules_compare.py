@@ -247,7 +247,7 @@ def compare_choice(node: Expr) -> Expr | None:
     for base, v in t.items():
         if base.op == "where":
             rest = from_terms({x: k for x, k in t.items() if x is not base}, c)
-            yes, no = (normal(compare(node.op, ZERO, rest + a * v)) for a in base.args[1:])
+            yes, no = (normal(rebuild(node, (ZERO, rest + a * v))) for a in base.args[1:])
             if yes.op == "const" or no.op == "const":
                 return or_(and_(base.args[0], yes), and_(not_(base.args[0]), no))
     return None
