@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from idgraph.arith import ArithError, Expr, as_expr, from_sympy, simplify, symbol
+from idgraph.arith import ArithError, Expr, as_expr, from_sympy, maximum, simplify, symbol
 from idgraph.arith.interop import replace_roundings
 from idgraph.errors import FrontendError
 
@@ -129,15 +129,21 @@ def values_of(shape: Iterable[Size], env: Mapping[str, int]) -> tuple[int, ...]:
 
 
 class Reader:
-    """Turns torch's symbolic sizes into expressions, and collects the symbols and guards behind them."""
+    """Turns torch's symbolic sizes into expressions, and collects the symbols and guards behind them.
 
-    def __init__(self) -> None:
+    ``arguments`` are the values that a graph is called with: the symbols among their sizes have values in each call.
+    """
+
+    def __init__(self, arguments: Iterable[Any] = ()) -> None:
+        sizes = [getattr(n, "node", None) for v in arguments for n in getattr(v, "shape", (v,))]
+        self._given = {n.expr.name for n in sizes if n is not None and getattr(n.expr, "is_Symbol", False)}
         self.sizes = DynamicSizes()
         self._env: Any = None
         self._plain: dict[str, Expr] = {}
         self._known: dict[Any, Any] = {}
         self._rounded: dict[Any, str] = {}
         self._steps: dict[str, int] = {}
+        self._least: dict[str, list[Expr]] = {}
 
     def size(self, value: Any) -> Size:
         """An int as it is, torch's SymInt or SymBool as an expression."""
@@ -168,7 +174,11 @@ class Reader:
         step = self._steps.get(name, 1)
         if low is not None:
             low = -(-low // step) * step
-        self.sizes.symbols[name] = made = symbol(name, low, high, step)
+        least = self._least.get(name, []) if step == 1 else []
+        more = [x.substitute({s: self._symbol(s) for s in x.names}) for x in least]
+        bound = maximum(low, *more) if low is not None and more else low
+        self._plain[name] = symbol(name, low, high, step)  # of which guards speak
+        self.sizes.symbols[name] = made = symbol(name, bound, high, step)
         return made
 
     def _range(self, name: str) -> tuple[int | None, int | None]:
@@ -199,13 +209,42 @@ class Reader:
             for name, step in _exact_quotients(left, right) or _residues(left, right):
                 self._steps[name] = math.lcm(step, self._steps.get(name, 1))
         for fact in facts:
+            self._order(fact)
+        for fact in facts:
             try:
                 raw = from_sympy(fact)
             except ArithError:
                 continue  # a fact about strides or floats that no size depends on
-            guard = simplify(raw.substitute({s: self._symbol(s) for s in raw.names}))
+            guard = simplify(raw.substitute({s: self._plain[self._symbol(s).name] for s in raw.names}))
             if not guard.is_const and guard not in self.sizes.guards:
                 self.sizes.guards.append(guard)
+
+    def _order(self, fact: Any) -> None:
+        """From ``k <= s - r``: the size s is at least k + r, so that ``x[k:]`` has no negative number of elements."""
+        kind = type(fact).__name__
+        if kind == "And":
+            for part in fact.args:
+                self._order(part)
+        if kind not in ("LessThan", "StrictLessThan", "GreaterThan", "StrictGreaterThan"):
+            return
+        small, large = fact.args if "Less" in kind else fact.args[::-1]
+        gap = (large - small - int("Strict" in kind)).expand()
+        sizes = [s for s in gap.free_symbols if gap.coeff(s) == 1 and s not in (gap - s).free_symbols]
+        others = {o.name for s in sizes[:1] for o in (gap - s).free_symbols}
+        known = others <= self._given and all(self._range(o)[0] is not None for o in others)
+        if len(sizes) != 1 or not others or not known:
+            return
+        try:
+            least = from_sympy(sizes[0] - gap)
+        except ArithError:
+            return  # as above: of a product or a quotient that no size depends on
+        before, work = set[str](), list(others)
+        while work:
+            if (o := work.pop()) not in before:
+                before.add(o)
+                work += [n for x in self._least.get(o, ()) for n in x.names]
+        if sizes[0].name not in before:  # else each would be the other's bound
+            self._least.setdefault(sizes[0].name, []).append(least)
 
     def _multiple(self, number: Any, of: Any) -> None:
         """From ``number % of == 0`` with one symbol: that symbol's step."""

@@ -327,13 +327,19 @@ class Builder:
     def declare(self, *values: object) -> None:
         """Symbols of sizes become symbols of the fusion where they are first used; of all of them or, where one may be
         negative (`Unmapped`), of none."""
-        found: list[tuple[Expr, int, int | None, int]] = []
-        for s in (s for v in _expressions(values) for s in v.symbols):
-            low, high, step, _ = s.symbol_bounds
-            if not isinstance(low, int):
+        found: dict[Expr, int | Expr] = {}
+        work = [s for v in _expressions(values) for s in v.symbols]
+        while work:
+            s = work.pop()
+            low = s.symbol_bounds[0]
+            if low is None:
                 raise Unmapped(f"it uses {s}, a number that depends on values and may be negative")
-            found.append((s, low, high if isinstance(high, int) else None, step))
-        for s, low, high, step in found:
+            work += low.symbols if isinstance(low, Expr) else ()
+            found.pop(s, None)
+            found[s] = low  # behind those whose bounds name it
+        for s, low in reversed(found.items()):
+            _, high, step, _ = s.symbol_bounds
+            high = high if isinstance(high, int) else None
             self.fusion.symbol(s.name, min=low, max=high, multiple_of=step)
 
     def free_name(self, name: str) -> None:

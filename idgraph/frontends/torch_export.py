@@ -509,7 +509,7 @@ def read_graph(found: Captured) -> tuple[CapturedProgram, dict[str, Callable[...
     nodes: list[Node] = []
     operations: dict[str, Callable[..., object]] = {}
     results: tuple[Value, ...] = ()
-    sizes = Reader()
+    sizes = Reader(n.meta.get("val") for n in found.graph.graph.nodes if n.op == "placeholder")
     for n in found.graph.graph.nodes:
         if n.op == "output":
             out = _value(n.args[0], n, sizes)

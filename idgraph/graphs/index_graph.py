@@ -358,7 +358,10 @@ def _not_shared(
 ) -> ScheduleError:
     others = [u for u in t.uses if u is not e]
     if met.same:  # it does not run as often
-        why = f"reads it at the coordinate of that loop, but a loop has one length: {mine.extent} or {theirs.extent}"
+        lengths = f"{mine.extent} or {theirs.extent}"
+        if same_extent(mine.extent, theirs.extent):
+            lengths = f"{mine.extent}, or what another tensor that shares it has there"
+        why = f"reads it at the coordinate of that loop, but a loop has one length: {lengths}"
     else:
         where = f": where that is at i{j}, it reads what {t.name} computes at {met.at}" if met.at is not None else ""
         why = f"does not read it at the coordinate of that loop{where}"

@@ -49,3 +49,44 @@ def test_dynamic_views(name: str) -> None:
     for a, b in zip(found, program(x), strict=True):
         torch.testing.assert_close(a, b)
         assert (a.stride(), a.storage_offset()) == (b.stride(), b.storage_offset())
+
+
+FROM_A_NUMBER: dict[str, Callable[[T, int], T]] = {
+    "the rest of a row": lambda x, k: x[:, k:] * 2,
+    "between": lambda x, k: x[:, k:-k].sum(1),
+    "twice as far": lambda x, k: x[:, 2 * k :] + 1,
+    "the same from the other end": lambda x, k: x[:, k:] - x[:, : x.shape[1] - k],
+    "rows and columns": lambda x, k: x[k:, k:].cumsum(1),
+    "turned": lambda x, k: torch.cat([x[:, k:], x[:, :k]], 1),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", FROM_A_NUMBER)
+def test_slices_from_a_number(name: str) -> None:
+    """A size is at least the number that rows are cut at: no number of elements is negative."""
+    program = FROM_A_NUMBER[name]
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="idgraph", dynamic=True)
+    for k, width in ((1, 11), (3, 11), (2, 9), (4, 24), (5, 10)):
+        x = NUMBERS[:7, :width].clone()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = compiled(x, k)
+        assert not [w for w in told if "left to eager" in str(w.message)], [str(w.message) for w in told]
+        torch.testing.assert_close(found, program(x, k))
+        assert found.stride() == program(x, k).stride()
+
+
+def test_a_size_that_only_a_guard_names() -> None:
+    """The branch that torch takes depends on the size of what the branch does not read."""
+
+    def program(x: T, y: T) -> T:
+        a, b = x.shape[0], y.shape[0]
+        return y[a:].sum() + (y[b - a :] * 2).sum() if a <= b <= a + 5 else x.sum()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="idgraph", dynamic=True)
+    for a, b in ((5, 9), (7, 12), (7, 13), (9, 8)):
+        x, y = torch.arange(a), torch.arange(b)
+        torch.testing.assert_close(compiled(x, y), program(x, y))

@@ -300,7 +300,7 @@ def _lengths(m: Made, readers: list[list[int]]) -> list[int]:
         wanted = {other[j] for other in readers}
         if len(wanted) > 1:
             raise Refused(f"loop {j} of {m.tensor.name} has {wanted} steps for its readers")
-        if wanted and found[j] == 1:
+        if wanted and (found[j] == 1 or wanted == {1}):  # of steps over one element, a reader's one step has it
             found[j] = wanted.pop()
     return found
 
