@@ -346,7 +346,7 @@ def _read_before(cache: T, places: T, new: T, weight: T) -> tuple[T, T, T]:
 
 
 def _read_by_a_product(cache: T, places: T, new: T, weight: T) -> tuple[T, T, T]:
-    before = cache[0, 0] @ weight  # torch's own, which runs behind the kernels that could write
+    before = cache[0, 0] @ (weight * 2)  # torch's own, which runs behind the kernels that could write
     cache.index_copy_(2, places, new)
     return before, (cache * 2).sum(-1), cache
 
