@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, get_args
+from typing import Final, TypeVar, get_args
 
 from idgraph.arith import FALSE, TRUE, Expr, simplify, symbol
 from idgraph.arith.text import parse_in
@@ -17,6 +17,7 @@ from idgraph.ir import DTYPES, DType, Scalar
 from idgraph.kernel.statements import LANE, AccumulateOp, Buffer, Constant, Index, Local, Operand, Place, Provenance
 
 MAX_LANES: Final = 1024
+Word = TypeVar("Word", bound=str)
 WAYS: Final = frozenset(
     {"serial", "rolled", "vectorize", "unroll", *(f"{k}Idx.{a}" for k in ("block", "thread") for a in "xyz")}
 )
@@ -96,37 +97,34 @@ def name_of(text: str) -> str:
     return text
 
 
+def _one_of(names: Iterable[Word], text: str, what: str, listed: bool = False) -> Word:
+    """The word among ``names``; an error says ``what`` they are, with ``listed`` all of them."""
+    for name in names:
+        if name == text:
+            return name
+    raise WrongError(f"{text[:40]!r} is not {what}{': ' + ', '.join(names) if listed else ''}")
+
+
 def way_of(text: str) -> str:
     """A way to run a loop."""
-    if text not in WAYS:
-        raise WrongError(f"{text[:40]!r} is not a way to run a loop")
-    return text
+    return _one_of(WAYS, text, "a way to run a loop")
 
 
 def dtype_of(text: str) -> DType:
     """A type."""
-    for dtype in DTYPES:
-        if dtype == text:
-            return dtype
-    raise WrongError(f"{text[:40]!r} is not a type")
+    return _one_of(DTYPES, text, "a type")
 
 
 def place_of(text: str) -> Place:
     """A place in memory."""
     places: tuple[Place, ...] = get_args(Place)
-    for place in places:
-        if place == text:
-            return place
-    raise WrongError(f"{text[:40]!r} is not a memory space: {', '.join(places)}")
+    return _one_of(places, text, "a memory space", listed=True)
 
 
 def reduction_of(text: str) -> AccumulateOp:
     """How values are combined."""
     ops: tuple[AccumulateOp, ...] = get_args(AccumulateOp)
-    for op in ops:
-        if op == text:
-            return op
-    raise WrongError(f"{text[:40]!r} is not a reduction: {', '.join(ops)}")
+    return _one_of(ops, text, "a reduction", listed=True)
 
 
 def scalar_of(text: str) -> Scalar:

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, minimum, simplify, symbol
+from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, minimum, postorder, simplify, symbol
 from idgraph.kernel.def_use import all_sets, index_exprs, map_body, map_statement, reads, stored_in, substitute_indices
 from idgraph.kernel.ir import BoundsCheck, Comment, Compute, If, Kernel, Let, Load, Loop, Select, Stmt, Store, walk
 from idgraph.kernel.ssa import to_ssa
@@ -477,13 +477,8 @@ def _period_of(e: Expr) -> int:
     return _period_of(e.args[0]) if e.op == "mod" else 1
 
 
-def _divisions(e: Expr) -> Iterator[Expr]:
-    stack = [e]
-    while stack:
-        x = stack.pop()
-        if x.op in ("floordiv", "mod"):
-            yield x
-        stack += x.args
+def _divisions(e: Expr) -> list[Expr]:
+    return [x for x in postorder(e) if x.op in ("floordiv", "mod")]
 
 
 def _limits(chunk: VectorTail) -> list[Expr]:

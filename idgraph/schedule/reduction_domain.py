@@ -22,6 +22,7 @@ from idgraph.ir import (
 from idgraph.ir.device import current_device
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
 from idgraph.ir.op_table import MOVES, OPERATIONS, POINTWISE
+from idgraph.ir.walks import reach
 from idgraph.layout.inference import bytes_of
 from idgraph.layout.stride_order import own_order
 from idgraph.schedule.access_strides import Orders, read_order
@@ -100,17 +101,8 @@ def reduction_domains(fusion: Fusion, stored: Collection[Tensor] = ()) -> list[R
 
 def _goes_back(seed: Tensor) -> bool:
     """Whether a tensor with as many elements as ``seed`` reduces is computed from its result."""
-    whole, seen, work = _size(seed), {seed}, [seed]
-    while work and len(seen) < NEAR:
-        t = work.pop()
-        for use in t.uses:
-            o = use.output
-            if o not in seen and use.op not in SCATTERS and use.op not in SCANS and not use.is_reduction:
-                if _size(o) == whole:
-                    return True
-                seen.add(o)
-                work.append(o)
-    return False
+    near = reach([seed], lambda t: [e.output for e in t.uses if not (e.op in SCATTERS | SCANS or e.is_reduction)], NEAR)
+    return any(_size(t) == _size(seed) for t in near if t is not seed)
 
 
 def _size(t: Tensor) -> int:
@@ -322,14 +314,7 @@ def computes_sooner(space: ReductionDomain, t: Tensor, readers: Sequence[TensorE
 
 def _points_behind(use: TensorExpr) -> int:
     """The elements that a reader's operands are computed for: of the largest tensor up to the next reduction."""
-    most, seen, work = 0, {use.output}, [use.output]
-    while work and len(seen) < NEAR:
-        u = work.pop()
-        most = max(most, _size(u))
-        new = [x.output for x in u.uses if x.output not in seen] if not reduces(u) else []
-        seen.update(new)
-        work += new
-    return most
+    return max(map(_size, reach([use.output], lambda u: () if reduces(u) else [x.output for x in u.uses], NEAR)))
 
 
 def _stays(space: ReductionDomain, use: TensorExpr, beside: Mapping[Tensor, Labels]) -> bool:

@@ -7,15 +7,12 @@ from idgraph.errors import suggesting
 
 try:
     from idgraph.testing.fusions import STEPS, fusions, index_expressions, shapes
-    from idgraph.testing.schedules import joined_launches, scheduled_fusions, schedules, threaded_fusions
+    from idgraph.testing.schedules import scheduled_fusions, schedules
 except ModuleNotFoundError as error:
     if error.name != "hypothesis":
         raise
     raise ModuleNotFoundError("idgraph.testing needs hypothesis: pip install hypothesis", name=error.name) from None
 
-__all__ = [
-    "STEPS", "fusions", "index_expressions", "joined_launches", "scheduled_fusions", "schedules", "shapes",
-    "threaded_fusions",
-]  # fmt: skip
+__all__ = ["STEPS", "fusions", "index_expressions", "scheduled_fusions", "schedules", "shapes"]
 
 __getattr__ = suggesting(__name__)

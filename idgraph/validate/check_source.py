@@ -1,11 +1,13 @@
-"""Source of a compiled check of one operation: one loop point in, a fault code out, the same for CPU and GPU.
+"""Source of the check of one operation: one loop point in, a fault code out, for CPU and GPU; or many points at once
+as arrays of NumPy. The statements are the same.
 
 The text is made of index expressions, numbers and names of our own (``i0``, ``c0``, ``want0``); no user name enters it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from idgraph.arith import Expr, to_source
@@ -18,28 +20,98 @@ PLACE: Final = 32
 """A fault is ``code + PLACE * access number``."""
 
 
-class _Body:
-    """Lines of the point function."""
+class _Point:
+    """Lines of a function of one point: a fault ends it."""
+
+    head, end = "def point(%s):", ("    return 0",)
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.indent = 1
 
+    def text(self, e: Expr) -> str:
+        return to_source(e, "numba")
+
+    def either(self, tests: Sequence[str]) -> str:
+        return " or ".join(f"({t})" for t in tests) or "False"
+
+    def no(self, test: str) -> str:
+        return f"not ({test})"
+
     def add(self, line: str) -> None:
         self.lines.append("    " * self.indent + line)
 
-    def fail(self, when: str, code: int, place: int) -> None:
-        self.add(f"if {when}:")
-        self.lines.append("    " * (self.indent + 1) + f"return {code + PLACE * place}")
+    @contextmanager
+    def where(self, test: str) -> Generator[None]:
+        """The lines inside are for points where ``test`` holds."""
+        self.add(f"if {test}:")
+        self.indent += 1
+        yield
+        self.indent -= 1
+
+    def change(self, name: str, text: str) -> None:
+        """A variable that has a value becomes another one."""
+        self.add(f"{name} = {text}")
+
+    def fail(self, test: str, code: int, place: int) -> None:
+        with self.where(test):
+            self.add(f"return {code + PLACE * place}")
+
+    def looked_up(self, array: str, at: Sequence[str]) -> str:
+        return f"{array}[{', '.join(at) or '0'}]"  # arrays without axes have one of extent 1
+
+    def mark(self, array: str, at: Sequence[str]) -> None:
+        self.add(f"{self.looked_up(array, at)} = 1")
+
+    def right(self) -> None:
+        """Nothing is wrong with what this point writes."""
+        self.add("return 1")
 
 
-def _condition_text(e: Expr) -> str:
-    return to_source(e, "numba")
+class _Points(_Point):
+    """Lines of a function of arrays of points: ``found`` keeps their faults, and masks say where lines are for."""
+
+    head, end = "def points(found, %s):", ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask, self.masks = "found.every", 0
+
+    def text(self, e: Expr) -> str:
+        return to_source(e, "numpy")
+
+    def either(self, tests: Sequence[str]) -> str:
+        return " | ".join(f"({t})" for t in tests) or "False"
+
+    def no(self, test: str) -> str:
+        return f"np.logical_not({test})"
+
+    @contextmanager
+    def where(self, test: str) -> Generator[None]:
+        outside, self.masks = self.mask, self.masks + 1
+        self.add(f"m{self.masks} = {outside} & ({test})")
+        self.mask = f"m{self.masks}"
+        yield
+        self.mask = outside
+
+    def change(self, name: str, text: str) -> None:
+        self.add(f"{name} = np.where({self.mask}, {text}, {name})")
+
+    def fail(self, test: str, code: int, place: int) -> None:
+        self.add(f"found.fault({self.mask} & ({test}), {code}, {place})")
+
+    def looked_up(self, array: str, at: Sequence[str]) -> str:
+        return f"found.at({', '.join([array, *at])})"
+
+    def mark(self, array: str, at: Sequence[str]) -> None:
+        self.add(f"found.mark({', '.join([self.mask, array, *at])})")
+
+    def right(self) -> None:
+        self.add(f"found.writes({self.mask})")
 
 
-def _outside(names: Sequence[str], shape: Sequence[int]) -> str:
-    tests = [f"{c} < 0 or {c} >= {n}" for c, n in zip(names, shape, strict=True)]
-    return " or ".join(tests) or "False"
+def _outside(b: _Point, names: Sequence[str], shape: Sequence[int]) -> str:
+    return b.either([t for c, n in zip(names, shape, strict=True) for t in (f"{c} < 0", f"{c} >= {n}")])
 
 
 def row_major_source(names: Sequence[str], shape: Sequence[int]) -> str:
@@ -50,12 +122,7 @@ def row_major_source(names: Sequence[str], shape: Sequence[int]) -> str:
     return out or "0"
 
 
-def _place(names: Sequence[str]) -> str:
-    """An array subscript; arrays without axes have one of extent 1."""
-    return ", ".join(names) or "0"
-
-
-def _expected_address(b: _Body, site: Site, names: Sequence[str]) -> str:
+def _expected_address(b: _Point, site: Site, names: Sequence[str]) -> str:
     """Text of the address that the layout gives an element; lines before it are added to ``b``."""
     if site.layout.strides is None:
         for p, name in enumerate(names):
@@ -73,8 +140,8 @@ def memory_order(table: Array) -> tuple[int, ...]:
     return order if table.transpose(order).flags.c_contiguous else tuple(range(table.ndim))
 
 
-def _looked_up(name: str, table: Array, at: Sequence[str]) -> str:
-    return f"{name}[{_place([at[p] for p in memory_order(table)])}]"
+def _looked_up(b: _Point, name: str, table: Array, at: Sequence[str]) -> str:
+    return b.looked_up(name, [at[p] for p in memory_order(table)])
 
 
 def table_names(case: Case, tables: Tables) -> list[str]:
@@ -92,37 +159,35 @@ def index_names(case: Case) -> list[str]:
     return list(dict.fromkeys(load.tensor.name for s in case.reads for load in s.loads))
 
 
-def point_source(case: Case, tables: Tables) -> str:
-    """``def point(loop variables, arrays) -> code``: 0 no access, 1 all right, else a fault."""
-    b = _Body()
+def point_source(case: Case, tables: Tables, *, arrays: bool = False) -> str:
+    """``def point(loop variables, arrays) -> code``: 0 no access, 1 all right, else a fault; or, with ``arrays``, ``def
+    points(found, loop variables, arrays)`` of many points at once."""
+    b = _Points() if arrays else _Point()
     w = case.write
     at = [f"c{p}" for p in range(len(w.coordinates))]
-    b.add(f"happens = {_condition_text(w.predicate)}")
-    b.add("if happens:")
-    b.indent = 2
-    for c, x in zip(at, w.coordinates, strict=True):
-        b.add(f"{c} = {_condition_text(x)}")
-    b.fail(_outside(at, w.shape), faults.OUTSIDE_WRITE, 0)
-    kept = [at[p] for p in w.kept]
-    b.fail(f"{_condition_text(w.address)} != {_expected_address(b, w, kept)}", faults.ADDRESS, 0)
-    if case.reduced:
-        for c, x in zip(kept, case.settled, strict=True):
-            b.fail(f"{c} != {_condition_text(x)}", faults.SPREAD, 0)
-    b.add(f"seen[{_place(kept)}] = 1")
-    if tables.terms is not None:
-        b.add(f"terms[{_outer(case)}, {_term(case, at)}] = 1")
-    for k, site in enumerate(case.reads):
-        _emit_read_check(b, case, site, k, at, tables)
-    b.indent = 2
-    b.add("return 1")
-    b.indent = 1
-    for site in case.reads:
-        # Where nothing is written nothing may be read, whatever is loaded.
-        b.fail(_condition_text(site.unloaded), faults.UNWRITTEN, site.number)
-    b.add("return 0")
+    b.add(f"happens = {b.text(w.predicate)}")
+    with b.where("happens"):
+        for c, x in zip(at, w.coordinates, strict=True):
+            b.add(f"{c} = {b.text(x)}")
+        b.fail(_outside(b, at, w.shape), faults.OUTSIDE_WRITE, 0)
+        kept = [at[p] for p in w.kept]
+        b.fail(f"{b.text(w.address)} != {_expected_address(b, w, kept)}", faults.ADDRESS, 0)
+        if case.reduced:
+            for c, x in zip(kept, case.settled, strict=True):
+                b.fail(f"{c} != {b.text(x)}", faults.SPREAD, 0)
+        b.mark("seen", kept)
+        if tables.terms is not None:
+            b.mark("terms", [_outer(case), _term(case, at)])
+        for k, site in enumerate(case.reads):
+            _emit_read_check(b, case, site, k, at, tables)
+        b.right()
+    with b.where(b.no("happens")):
+        for site in case.reads:
+            # Where nothing is written nothing may be read, whatever is loaded.
+            b.fail(b.text(site.unloaded), faults.UNWRITTEN, site.number)
+        b.add("pass")
     variables = [name for name, _ in case.loops]
-    head = f"def point({', '.join([*variables, *table_names(case, tables)])}):"
-    return "\n".join([head, *b.lines])
+    return "\n".join([b.head % ", ".join([*variables, *table_names(case, tables)]), *b.lines, *b.end])
 
 
 def _outer(case: Case) -> str:
@@ -135,56 +200,50 @@ def _term(case: Case, at: Sequence[str]) -> str:
     return row_major_source([at[p] for p in folded], [case.write.shape[p] for p in folded])
 
 
-def _emit_read_check(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: Tables) -> None:
-    place = site.number
+def _emit_read_check(b: _Point, case: Case, site: Site, k: int, at: Sequence[str], tables: Tables) -> None:
+    place, free = site.number, tables.allowed[k]
     indices = index_names(case)
     for load in site.loads:
         _load(b, load, f"value{indices.index(load.tensor.name)}", place)
-    b.add(f"want = {_looked_up(f'want{k}', tables.wanted[k], at)}")
-    b.add(f"if {_condition_text(site.predicate)}:")
-    b.indent = 3
-    for bound in site.load_bounds:
-        b.fail(f"not {_condition_text(bound)}", faults.LOAD_BOUNDS, place)
-    if tables.allowed[k] is None:
-        b.fail("want < 0", faults.LOOSE, place)
-    mine = [f"r{k}_{p}" for p in range(len(site.coordinates))]
-    for r, x in zip(mine, site.coordinates, strict=True):
-        b.add(f"{r} = {_condition_text(x)}")
-    b.fail(_outside(mine, site.shape), faults.OUTSIDE_READ, place)
-    b.add(f"element = {row_major_source(mine, site.shape)}")
-    free = tables.allowed[k]
-    if free is not None:
-        b.add("if want < 0:")
-        b.indent = 4
-        b.add(f"want = {_looked_up(f'free{k}', free, at)}")
-        b.indent = 3
-        b.fail("want < 0", faults.LOOSE, place)
-    b.fail("element != want", faults.ELEMENT, place)
-    b.fail(f"{_condition_text(site.address)} != {_expected_address(b, site, mine)}", faults.ADDRESS, place)
-    if site.slot is not None:
-        _slot(b, site.slot, mine, place)
-    b.indent = 2
-    b.add("elif want >= 0:")
-    b.indent = 3
-    b.add(f"return {faults.STRICT + PLACE * place}")
-    b.indent = 2
+    b.add(f"want = {_looked_up(b, f'want{k}', tables.wanted[k], at)}")
+    b.add(f"does = {b.text(site.predicate)}")
+    with b.where("does"):
+        for bound in site.load_bounds:
+            b.fail(b.no(b.text(bound)), faults.LOAD_BOUNDS, place)
+        if free is None:
+            b.fail("want < 0", faults.LOOSE, place)
+        mine = [f"r{k}_{p}" for p in range(len(site.coordinates))]
+        for r, x in zip(mine, site.coordinates, strict=True):
+            b.add(f"{r} = {b.text(x)}")
+        b.fail(_outside(b, mine, site.shape), faults.OUTSIDE_READ, place)
+        b.add(f"element = {row_major_source(mine, site.shape)}")
+        if free is not None:
+            with b.where("want < 0"):
+                b.change("want", _looked_up(b, f"free{k}", free, at))
+                b.fail("want < 0", faults.LOOSE, place)
+        b.fail("element != want", faults.ELEMENT, place)
+        b.fail(f"{b.text(site.address)} != {_expected_address(b, site, mine)}", faults.ADDRESS, place)
+        if site.slot is not None:
+            _slot(b, site.slot, mine, place)
+    with b.where(b.no("does")):
+        b.fail("want >= 0", faults.STRICT, place)
 
 
-def _load(b: _Body, load: IndexLoad, values: str, place: int) -> None:
+def _load(b: _Point, load: IndexLoad, values: str, place: int) -> None:
     names = [f"{load.name}_{p}" for p in range(len(load.coordinates))]
     for c, x in zip(names, load.coordinates, strict=True):
-        b.add(f"{c} = {_condition_text(x)}")
-    b.fail(_outside(names, load.shape), faults.LOAD_RANGE, place)
-    b.add(f"{load.name} = {values}[{_place(names)}]")
+        b.add(f"{c} = {b.text(x)}")
+    b.fail(_outside(b, names, load.shape), faults.LOAD_RANGE, place)
+    b.add(f"{load.name} = {b.looked_up(values, names)}")
 
 
-def _slot(b: _Body, slot: ProducerSlot, mine: Sequence[str], place: int) -> None:
+def _slot(b: _Point, slot: ProducerSlot, mine: Sequence[str], place: int) -> None:
     for x, extent in slot.places:
-        text = _condition_text(x)
-        b.fail(f"{text} < 0 or {text} >= {extent}", faults.SLOT_RANGE, place)
-    b.fail(f"not {_condition_text(slot.when)}", faults.SLOT_EMPTY, place)
+        text = b.text(x)
+        b.fail(b.either([f"{text} < 0", f"{text} >= {extent}"]), faults.SLOT_RANGE, place)
+    b.fail(b.no(b.text(slot.when)), faults.SLOT_EMPTY, place)
     for r, x in zip(mine, slot.made, strict=True):
-        b.fail(f"{_condition_text(x)} != {r}", faults.SLOT_ELEMENT, place)
+        b.fail(f"{b.text(x)} != {r}", faults.SLOT_ELEMENT, place)
 
 
 def split_loop(case: Case, parts: int) -> int:

@@ -19,13 +19,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from idgraph.arith import Expr
 from idgraph.errors import EmitError
 from idgraph.ir.device import current_device
 from idgraph.loading import load
 from idgraph.runtime.cuda.compiler import inlined, ptx_of
 from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
-from idgraph.validate import report as faults
 from idgraph.validate.check_source import (
     PLACE,
     grid_source,
@@ -35,7 +33,7 @@ from idgraph.validate.check_source import (
     point_source,
     split_loop,
 )
-from idgraph.validate.concrete_access import Case, IndexLoad, ProducerSlot, Site
+from idgraph.validate.concrete_access import Case
 from idgraph.validate.kernel_check_cuda import VIEW_BYTES, DeviceSource
 from idgraph.validate.kernel_check_source import NOTE, OUT
 from idgraph.validate.oracle.views import Array
@@ -49,9 +47,10 @@ Env = dict[str, Array | int]
 
 
 class _Codes:
-    """Fault codes of many points; the first fault of a point stands."""
+    """Fault codes of many points; the first fault of a point stands. What a check's source calls ``found``."""
 
     def __init__(self, size: int) -> None:
+        self.every = np.ones(size, np.bool_)
         self.code = np.zeros(size, np.int32)
         self.where = np.zeros(size, np.int32)
 
@@ -59,6 +58,23 @@ class _Codes:
         hit = mask & (self.code < 2)
         self.code[hit] = code
         self.where[hit] = place
+
+    def writes(self, mask: Array) -> None:
+        self.code[mask & (self.code < 2)] = 1
+
+    def at(self, table: Array, *coordinates: Array) -> Array | int:
+        """Elements of a table; coordinates outside are clipped (they are faults already)."""
+        return table[_clipped(table, coordinates)] if table.size else -1
+
+    def mark(self, mask: Array, table: Array, *coordinates: Array) -> None:
+        if table.size:
+            at = _clipped(table, coordinates)
+            table[tuple(np.broadcast_to(c, mask.shape)[mask] for c in at)] = 1
+
+
+def _clipped(table: Array, coordinates: Sequence[Array]) -> tuple[Array, ...]:
+    inside = zip(coordinates or (np.zeros(1, np.int64),), table.shape, strict=True)
+    return tuple(np.clip(c, 0, n - 1) for c, n in inside)
 
 
 def loop_values(case: Case, flat: Array) -> Env:
@@ -69,128 +85,19 @@ def loop_values(case: Case, flat: Array) -> Env:
     return dict(zip((name for name, _ in case.loops), np.unravel_index(flat, shape), strict=True))
 
 
-def _evaluate_points(e: Expr, env: Env, size: int) -> Array:
-    return np.broadcast_to(e.evaluate_array(env), (size,))
-
-
-def _coordinates_in_bounds(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
-    ok = np.ones(size, np.bool_)
-    for c, n in zip(coordinates, shape, strict=True):
-        ok &= (c >= 0) & (c < n)
-    return ok
-
-
-def _row_major_number(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
-    """Row-major element numbers; coordinates outside are clipped (they are faults already)."""
-    out = np.zeros(size, np.int64)
-    for c, n in zip(coordinates, shape, strict=True):
-        out = out * n + np.clip(c, 0, max(n - 1, 0))
-    return out
-
-
-def _address(site: Site, coordinates: Sequence[Array], element: Array) -> Array:
-    layout = site.layout
-    if layout.strides is None:
-        return layout.table[element] if layout.table is not None and layout.table.size else element
-    out = np.full(element.shape, layout.offset, np.int64)
-    for c, s in zip(coordinates, layout.strides, strict=True):
-        out = out + c * s
-    return out
+@lru_cache(maxsize=512)
+def _array_check(source: str) -> Callable[..., None]:
+    module = load_source(source, "address_check")
+    module.np = np
+    return module.points
 
 
 def check_points(case: Case, tables: Tables, flat: Array) -> tuple[Array, Array]:
     """(codes, access numbers) at loop points; marks what was written."""
-    size = flat.size
-    env = loop_values(case, flat)
-    found = _Codes(size)
-    w = case.write
-    happens = _evaluate_points(w.predicate, env, size)
-    found.code[happens] = 1
-    at = [_evaluate_points(c, env, size) for c in w.coordinates]
-    found.fault(happens & ~_coordinates_in_bounds(at, w.shape, size), faults.OUTSIDE_WRITE, 0)
-    point = _row_major_number(at, w.shape, size)
-    kept = [at[p] for p in w.kept]
-    shape = [w.shape[p] for p in w.kept]
-    element = _row_major_number(kept, shape, size)
-    found.fault(happens & (_evaluate_points(w.address, env, size) != _address(w, kept, element)), faults.ADDRESS, 0)
-    for c, x in zip(kept, case.settled, strict=True):
-        if case.reduced:
-            found.fault(happens & (c != _evaluate_points(x, env, size)), faults.SPREAD, 0)
-    for k, site in enumerate(case.reads):
-        wanted = tables.wanted[k].reshape(-1) if tables.wanted[k].flags.c_contiguous else None
-        if wanted is None:
-            clipped = tuple(np.clip(c, 0, max(n - 1, 0)) for c, n in zip(at, w.shape, strict=True))
-            want = tables.wanted[k][clipped]
-        else:
-            want = wanted[point] if wanted.size else np.full(size, -1)
-        free = tables.allowed[k]
-        _check_read(site, env, found, happens, want, None if free is None else free.reshape(-1)[point], tables)
-    _mark(case, tables, env, found.code >= 1, element, at)
+    found = _Codes(flat.size)
+    check = _array_check(point_source(case, tables, arrays=True))
+    check(found, *loop_values(case, flat).values(), *arrays_of(case, tables))
     return found.code, found.where
-
-
-def _check_read(
-    site: Site, env: Env, found: _Codes, happens: Array, want: Array, free: Array | None, tables: Tables
-) -> None:
-    size, place = happens.size, site.number
-    inner = dict(env)
-    for read in site.loads:
-        inner[read.name] = _load(read, env, found, happens, place, tables)
-    does = _evaluate_points(site.predicate, inner, size)
-    found.fault(_evaluate_points(site.unloaded, inner, size) & ~happens, faults.UNWRITTEN, place)
-    does = does & happens
-    for bound in site.load_bounds:
-        found.fault(does & ~_evaluate_points(bound, inner, size), faults.LOAD_BOUNDS, place)
-    at = [_evaluate_points(c, inner, size) for c in site.coordinates]
-    nothing = want < 0
-    if free is None:
-        found.fault(does & nothing, faults.LOOSE, place)
-    found.fault(does & ~_coordinates_in_bounds(at, site.shape, size), faults.OUTSIDE_READ, place)
-    element = _row_major_number(at, site.shape, size)
-    right = element == want
-    if free is not None:
-        right |= nothing & (element == free)
-        nothing &= free < 0
-    found.fault(does & nothing, faults.LOOSE, place)
-    found.fault(does & ~right, faults.ELEMENT, place)
-    found.fault(happens & ~does & (want >= 0), faults.STRICT, place)
-    found.fault(
-        does & (_evaluate_points(site.address, inner, size) != _address(site, at, element)), faults.ADDRESS, place
-    )
-    if site.slot is not None:
-        _check_slot(site.slot, site, inner, found, does, at)
-
-
-def _load(load: IndexLoad, env: Env, found: _Codes, happens: Array, place: int, tables: Tables) -> Array:
-    size = happens.size
-    at = [_evaluate_points(c, env, size) for c in load.coordinates]
-    found.fault(happens & ~_coordinates_in_bounds(at, load.shape, size), faults.LOAD_RANGE, place)
-    values = tables.values[load.tensor.name].reshape(-1)
-    return values[_row_major_number(at, load.shape, size)] if values.size else np.zeros(size, np.int64)
-
-
-def _check_slot(slot: ProducerSlot, site: Site, env: Env, found: _Codes, does: Array, at: Sequence[Array]) -> None:
-    size, place = does.size, site.number
-    for x, extent in slot.places:
-        v = _evaluate_points(x, env, size)
-        found.fault(does & ~((v >= 0) & (v < extent)), faults.SLOT_RANGE, place)
-    found.fault(does & ~_evaluate_points(slot.when, env, size), faults.SLOT_EMPTY, place)
-    for x, c in zip(slot.made, at, strict=True):
-        found.fault(does & (_evaluate_points(x, env, size) != c), faults.SLOT_ELEMENT, place)
-
-
-def _mark(case: Case, tables: Tables, env: Env, happens: Array, element: Array, at: Sequence[Array]) -> None:
-    if not tables.marks:
-        return
-    tables.seen.reshape(-1)[element[happens]] = 1
-    if tables.terms is not None:
-        outer = np.zeros(happens.size, np.int64)
-        for j, (name, n) in enumerate(case.loops):
-            if j not in case.reduced:
-                outer = outer * n + env[name]
-        folded = [p for p in range(len(case.write.shape)) if p not in case.write.kept]
-        term = _row_major_number([at[p] for p in folded], [case.write.shape[p] for p in folded], happens.size)
-        tables.terms[outer[happens], term[happens]] = 1
 
 
 def scan_numpy(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:

@@ -5,7 +5,7 @@ Every pass is linear in boxes and arrows (sorting apart); the number of passes i
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -175,21 +175,10 @@ def crossings(rows: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> 
         seen: list[int] = []
         for v in row:
             ends = sorted(place[u] for u in downs[v])
-            total += sum(len(seen) - _upto(seen, end) for end in ends)
+            total += sum(len(seen) - bisect_right(seen, end) for end in ends)
             for end in ends:
                 insort(seen, end)
     return total
-
-
-def _upto(ordered: list[int], end: int) -> int:
-    low, high = 0, len(ordered)
-    while low < high:
-        middle = (low + high) // 2
-        if ordered[middle] <= end:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _abscissae(graph: _Layered, gap: float) -> list[float]:

@@ -12,9 +12,10 @@ import idgraph as ig
 from idgraph.errors import EmitError, IdGraphError
 from idgraph.kernel.ir import Barrier, Compute, Kernel, Load, Local, Loop, SingleThread, Stmt, Store, bodies, walk
 from idgraph.runtime.program import stages
-from idgraph.testing import scheduled_fusions, threaded_fusions
+from idgraph.testing import scheduled_fusions
 from tests.emit.cases import CASES, Case
 from tests.emit.shared_cases import SHARED
+from tests.property.launches import threaded_fusions
 
 
 def verify_all(made: Case) -> None:

@@ -35,9 +35,10 @@ from idgraph.kernel.ir import (
     Store,
 )
 from idgraph.lower.fusion_to_kernel import lower_fusion
-from idgraph.testing import scheduled_fusions, threaded_fusions
+from idgraph.testing import scheduled_fusions
 from tests.emit.shared_cases import SHARED
 from tests.property.budget import examples
+from tests.property.launches import threaded_fusions
 
 LOADED = 1  # the value of every loaded index: addresses are compared as numbers, not as places that exist
 OPTIONAL = {"pad", "cat", "slice_scatter"}  # whose operands are loaded where they exist

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import is_float
-from idgraph.testing import joined_launches
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from idgraph.validate.value_check import compare, rounding_error
 from tests.emit.cuda_interpreter import interpret
 from tests.property.budget import examples
+from tests.property.launches import joined_launches
 
 SMALL = joined_launches(max_steps=8, max_columns=160)
 LARGE = joined_launches(max_steps=25, max_columns=40)

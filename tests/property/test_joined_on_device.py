@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import is_float
-from idgraph.testing import joined_launches
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from idgraph.validate.value_check import compare, rounding_error
 from tests.property.budget import NIGHTLY
+from tests.property.launches import joined_launches
 
 PROFILE: int = settings().max_examples  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 COUNT = NIGHTLY if PROFILE > 1000 else 150

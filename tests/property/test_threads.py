@@ -19,12 +19,12 @@ import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.kernel.ir import Barrier, BlockReduce, BoundsCheck, If, Loop, SingleThread, Stmt, walk
 from idgraph.runtime import Program, emit
-from idgraph.testing import threaded_fusions
 from idgraph.validate import random_inputs
 from tests.emit.cases import Case, arrays_of, difference
 from tests.emit.shared_cases import SHARED
 from tests.emit.thread_oracle import faults
 from tests.emit.thread_runner import bound, run_threads
+from tests.property.launches import threaded_fusions
 
 PROFILE = settings().max_examples  # 100; 2000 in the nightly profile
 

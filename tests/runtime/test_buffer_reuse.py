@@ -15,11 +15,11 @@ import idgraph as ig
 from idgraph.ir import is_float
 from idgraph.runtime import Target
 from idgraph.runtime.program import Program
-from idgraph.testing import joined_launches
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from idgraph.validate.value_check import compare, rounding_error
 from tests.property.budget import examples
+from tests.property.launches import joined_launches
 
 
 def chain(count: int, fixed: bool) -> ig.Fusion:
