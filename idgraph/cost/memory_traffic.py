@@ -348,6 +348,7 @@ class Reuse:
         self, sites: Sequence[AccessSite], data: Mapping[str, Data], sizes: Mapping[str, int], room: Room
     ) -> None:
         self.sites, self.data, self.sizes, self.room = sites, data, sizes, room
+        self.shared = set.intersection(*({x.number for x in s.around} for s in sites)) if sites else set[int]()
 
     def again(self, s: AccessSite) -> int:
         """How often the elements of a site come from memory: 1 if each stays in the cache until its last use."""
@@ -373,17 +374,23 @@ class Reuse:
         """The sites of one tensor, grouped where the cache keeps their elements from one to the next."""
         groups: dict[int, list[AccessSite]] = {}
         for s in sites:
-            inner = next((x.number for x in s.around if not x.is_block), 0)
-            groups.setdefault(inner, []).append(s)
+            groups.setdefault(self._pass_of(s), []).append(s)
         if len(groups) < 2:
             return [list(sites)]
         block = {x.number for s in sites for x in s.around if x.is_block}
         inside = [t for t in self.sites if not block or any(x.number in block for x in t.around)]
-        touched: dict[str, int] = {}
+        windows: dict[tuple[str, int], dict[Expr, int]] = {}
         for t in inside:
             own = self._window(t, {x.number for x in t.around if x.is_block})
-            touched[t.buffer.name] = max(touched.get(t.buffer.name, 0), own)
+            windows.setdefault((t.buffer.name, self._pass_of(t)), {})[t.address] = own
+        touched: dict[str, int] = {}
+        for (name, _), one in windows.items():
+            touched[name] = max(touched.get(name, 0), sum(one.values()))
         return [list(sites)] if sum(touched.values()) * self.room.resident <= self.room.bytes else list(groups.values())
+
+    def _pass_of(self, s: AccessSite) -> int:
+        """The number of the first loop of a block that not all accesses stand in: those of one are of one pass."""
+        return next((x.number for x in s.around if not x.is_block and x.number not in self.shared), 0)
 
 
 Footprint = Mapping[str, int]  # bytes of memory that one kernel touches, by tensor
