@@ -392,8 +392,9 @@ def eliminate_bounds_checks(kernel: Kernel) -> Kernel:
     if not checks:
         return kernel
     found: Found = {}
+    never: dict[int, bool] = {}
     times = Counter(name for s in walk(kernel.body) for name in sets(s))
-    _collect(kernel.body, Ranges(), found, frozenset(n for n, count in times.items() if count == 1))
+    _collect(kernel.body, Ranges(), (found, never), frozenset(n for n, count in times.items() if count == 1))
     known = {n: symbol(n, int(r.lo), int(r.hi)) for n, r in found.items() if r is not None}
     proved = {c for c in checks if c.names & known.keys() and simplify(_narrowed(c, known)) is TRUE}
     if not proved:
@@ -403,12 +404,17 @@ def eliminate_bounds_checks(kernel: Kernel) -> Kernel:
     def without(s: Stmt) -> Body | None:
         return expand_body(s.body, without) if isinstance(s, BoundsCheck) and s.condition in proved else None
 
-    body = map_body(expand_body(kernel.body, without), lambda s: map_statement(s, index=lambda e: _narrowed(e, used)))
+    def second(s: Stmt) -> Stmt:
+        return replace(s, op="cast", operands=s.operands[2:]) if isinstance(s, Compute) and never.get(id(s)) else s
+
+    body = expand_body(tuple(map_body(kernel.body, second)), without)
+    body = map_body(body, lambda s: map_statement(s, index=lambda e: _narrowed(e, used)))
     return replace(kernel, body=body)
 
 
-def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found, once: frozenset[str]) -> None:
-    """Bring ``found``, the ranges of index variables, and ``ranges`` up to date behind the statements of ``body``.
+def _collect(body: Sequence[Stmt], ranges: Ranges, into: tuple[Found, dict[int, bool]], once: frozenset[str]) -> None:
+    """Bring ``into``, the ranges of index variables and the choices that never take their first operand, and ``ranges``
+    up to date behind the statements of ``body``.
 
     A variable of ``once``, which one statement sets, has the value of that statement wherever it has one: its range is
     also that of readers behind the condition under which it is set.
@@ -416,20 +422,23 @@ def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found, once: frozenset
     for s in body:
         match s:
             case Loop() if s.extent == 1:
-                _collect(s.body, ranges, found, once)
+                _collect(s.body, ranges, into, once)
             case Loop() | If() | SingleThread() | StraightLineBlock() | BoundsCheck():
                 changed = all_sets((s,))
                 ranges.forget(changed)
                 inner = ranges.without(changed)
-                _collect(s.body, inner, found, once)
+                _collect(s.body, inner, into, once)
                 if isinstance(s, If | BoundsCheck):
                     ranges.known |= {n: r for n in changed & once if (r := inner.known.get(n)) is not None}
             case Let(name, value):
                 r = ranges.of(value, "int64")
                 r = r if r is not None and not r.nan and r.within(-LIMIT, LIMIT) else None
+                found = into[0]
                 before = found.get(name, r)
                 found[name] = None if r is None or before is None else r.joined(before)
             case _:
+                if isinstance(s, Compute) and s.op == "where":
+                    into[1][id(s)] = into[1].get(id(s), True) and len(ranges.chosen(s)) == 1
                 ranges.learn(s)
 
 

@@ -272,3 +272,14 @@ def test_threads_of_the_simulator(every: bool) -> None:
     """Each operation and each shape; at night each with each."""
     done = simulated("-c", f"EVERY = {every}\n{SIMULATED}")
     assert done.stdout.strip() == "all right", done.stderr[-2000:]
+
+
+def test_rows_that_begin_at_any_element_have_fewer_neighbours_in_a_thread() -> None:
+    """Their accesses are one by one: each of a thread's asks for a line of its own."""
+    widths: list[int] = []
+    for columns in (4096, 4095):
+        f = ig.Fusion("rows")
+        t = f.output(ig.cumsum(f.input("x", (4096, columns)), 1))
+        ig.schedule.auto(f)
+        widths.append(next(int(d.extent) for d in t.loop if d.parallel == "vectorize"))
+    assert widths[1] < widths[0], widths

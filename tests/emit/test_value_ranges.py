@@ -207,6 +207,23 @@ def test_what_may_leave_its_axis_is_checked(lines: str) -> None:
     assert _checks_left(lines, 7 if "0.035" not in lines else 6) == 1
 
 
+def test_a_corner_of_a_warp_is_neither_tested_nor_wrapped() -> None:
+    torch = pytest.importorskip("torch")
+
+    def fn(x: Any, g: Any) -> Any:
+        return torch.nn.functional.grid_sample(x, g, align_corners=False)
+
+    x, g = torch.randn(2, 3, 7, 9), torch.randn(2, 5, 4, 2)
+    imp = ig.from_torch(fn, (x, g))
+    torch.testing.assert_close(ig.compile(imp, "cpu")(x, g), fn(x, g), rtol=1e-5, atol=1e-5)
+    (segment,) = imp.segments
+    assert segment.fusion is not None
+    ig.schedule.auto(segment.fusion)
+    for kernel in ig.emit(segment.fusion, "cuda").kernels:
+        inside = [s for s in walk(kernel.body) if isinstance(s, Compute) and s.op == "add" and s.local.dtype == "int64"]
+        assert not inside and not [s for s in walk(kernel.body) if isinstance(s, BoundsCheck)], kernel
+
+
 @pytest.mark.parametrize("again", ["", "f: float32 = w[r]", "c: int64 = i[r]", "m: bool = lt(f, 99.0) in float32"])
 def test_what_a_comparison_says_ends_where_one_of_them_is_set_again(again: str) -> None:
     lines = (
