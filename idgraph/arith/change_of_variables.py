@@ -37,39 +37,6 @@ Again = Callable[[Sequence[Expr], Sequence[Expr], Expr, Sequence[Expr]], Inverse
 """The inverse of a map of symbols, results, a condition and images."""
 
 
-def _through_mirror(
-    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
-) -> InverseCandidate | None:
-    """The inverse of a map that runs backwards: coordinates that only fall are counted from their end, and so are
-    symbols with which all coordinates fall.
-    """
-    own = frozenset(symbols)
-    sides = [{a: c for a, c in terms(normal(r))[0].items() if a.symbols & own} for r in results]
-    plain, given = list(results), dict[str, Expr]()
-    for k, (side, y) in enumerate(zip(sides, images, strict=True)):
-        high = y.symbol_bounds[1]
-        if side and high is not None and all(c < 0 for c in side.values()):
-            plain[k], given[y.name] = simplify(high - results[k]), high - y
-    falling = dict[str, Expr]()
-    for s in symbols if not given else ():
-        held = [(a, c) for side in sides for a, c in side.items() if s in a.symbols]
-        high = s.symbol_bounds[1]
-        moved = any(n.op in ("floordiv", "mod") for a, _ in held for n in postorder(a))
-        if high is not None and s.symbol_bounds[2] == 1 and held and all(c < 0 for _, c in held) and not moved:
-            falling[s.name] = high - s
-    if falling:
-        plain = [simplify(r.substitute(falling)) for r in results]
-        condition = simplify(condition.substitute(falling))
-    back = again(symbols, plain, condition, images) if given or falling else None
-    if not isinstance(back, InverseCandidate):
-        return None
-    turned = [
-        falling[s.name].substitute({s.name: x}) if s.name in falling else x
-        for s, x in zip(symbols, back.results, strict=True)
-    ]
-    return _composed(turned, given, simplify(back.condition.substitute(given)), back.proof)
-
-
 def _through_rotation(
     symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
 ) -> InverseCandidate | None:
@@ -263,7 +230,6 @@ def _through_flat(
 
 CHANGES = (
     _through_flat,
-    _through_mirror,
     _through_rotation,
     _through_remainder,
     _through_turned_symbol,

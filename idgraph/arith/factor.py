@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from idgraph.arith.expr import Expr, add, const, floordiv, from_terms, mod, mul, rebuild
+from idgraph.arith.expr import Expr, add, const, from_terms, mod, mul, rebuild
 from idgraph.arith.linear import Terms, combine, divide_base, factors, sum_interval, terms
 from idgraph.arith.mixed_radix import cost, mixed_radix_form, shortest
 
@@ -50,9 +50,8 @@ def _factor_sum(node: Expr) -> Expr:
     t, c = terms(node)
     if any(b.op in ("floordiv", "mod") for b in t):
         t, c, digits = _fewest_digits(node, t, c)
-        t, c, moved = _absorbed(t, c)
         t, c, more = _modulo_absorbed(t, c)
-        for b in (*digits, *moved, *more):
+        for b in (*digits, *more):
             cheapest(b)
     return _Factoring().least(t, c)
 
@@ -65,50 +64,6 @@ def _fewest_digits(node: Expr, t: Terms, c: int) -> tuple[Terms, int, list[Expr]
     if cost(from_terms(new, k)) >= cost(from_terms(t, c)):
         return t, c, []
     return new, k, [b for b in new if b not in t]
-
-
-def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
-    """``x//d + k -> (x + k*d)//d`` and the same for a whole term, where that saves an operation.
-
-    What is divided does not get a sign, nor more than 32 bits: machines divide such numbers in fewer operations, and
-    natural ones without rounding down."""
-    moved: list[Expr] = []
-    best = cost(from_terms(t, c))
-    again = True
-    while again:
-        again = False
-        for base, v in list(t.items()):
-            if base.op != "floordiv" or base.args[1].op != "const":
-                continue
-            d = base.args[1].value
-            tx, cx = terms(base.args[0])
-            options: list[tuple[Expr | None, int]] = [(b, w // v) for b, w in t.items() if b in tx and w % v == 0]
-            if c and c % v == 0:
-                options.append((None, c // v))
-            for b, k in options:
-                extra = {b: k * d} if b is not None else {}
-                new_x = from_terms({x: tx.get(x, 0) + extra.get(x, 0) for x in tx}, cx + (k * d if b is None else 0))
-                new = floordiv(new_x, base.args[1])
-                if new.op != "floordiv" or new in t or _outgrows(base.args[0], new_x):
-                    continue
-                trial = {x: w for x, w in t.items() if x is not base and x != b}
-                trial[new] = v
-                trial_c = 0 if b is None else c
-                if cost(from_terms(trial, trial_c)) < best:
-                    t, c, best, again = trial, trial_c, cost(from_terms(trial, trial_c)), True
-                    moved.append(new)
-                    break
-            if again:
-                break
-    return t, c, moved
-
-
-def _outgrows(before: Expr, now: Expr) -> bool:
-    """Whether ``now`` may have a sign, or 33 bits, that ``before`` has not."""
-    (low, high), (least, most) = (sum_interval(*terms(e)) for e in (before, now))
-    natural = low is not None and low >= 0
-    short = natural and high is not None and high < 1 << 32
-    return (natural and (least is None or least < 0)) or (short and (most is None or most >= 1 << 32))
 
 
 def _modulo_absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:

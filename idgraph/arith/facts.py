@@ -7,18 +7,16 @@ simplified, and written back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
 from math import gcd
 
 from idgraph.arith.expr import FALSE, TRUE, Expr, charge, from_terms, maximum, minimum, postorder, rebuild, symbol
-from idgraph.arith.fourier_motzkin import dividends, nonneg
+from idgraph.arith.fourier_motzkin import contradicts, dividends, nonneg
 from idgraph.arith.interval import Interval, congruence, interval
 from idgraph.arith.known_bits import by_residues, of_symbols, residues_of, within_periods
-from idgraph.arith.linear import Terms, combine, content, factors, minus, sum_interval, terms, times
+from idgraph.arith.linear import Terms, combine, factors, minus, sum_interval, terms, times
 from idgraph.arith.rewriter import normal
 
 Fact = tuple[Terms, int]  # the sum is >= 0
-_Sum = tuple[frozenset[tuple[Expr, int]], int]  # the same, as a member of sets
 _ATOMS = ("mod", "floordiv", "min", "max", "xor", "where")
 _MAX_FACTS = 24
 _ELIMINATED = 64  # sums that an elimination may have at a time
@@ -196,52 +194,26 @@ def _by_parts(claim: Fact, known: list[Fact]) -> bool:
 
 
 def _by_elimination(claim: Fact, known: Sequence[Fact]) -> bool:
-    """Whether facts and the ranges of their terms contradict ``claim <= -1``: Fourier-Motzkin elimination over the
-    rationals, sums divided by their common factors and rounded over the integers.
+    """Whether facts and the ranges of their terms contradict ``claim <= -1``.
 
     ``a < b``, ``b <= c``, ``c < d`` and ``d <= 8`` show ``a < 7``; a fact may serve several times, or by a half.
     """
     t, c = claim
-    sums = _connected({b: -v for b, v in t.items()}, -c - 1, known)
-    pending = {b for s, _ in sums for b, _ in s}
-    sums |= {_primitive(*e) for b in pending for e in _bound_facts(b) if all(x in pending for x in e[0])}
-    while pending:
-        if len(sums) > _ELIMINATED:
-            return False
-        ends: dict[Expr, tuple[list[_Sum], list[_Sum]]] = {
-            b: ([], []) for b in pending
-        }  # sums that bound the term from below, and from above
-        for s in sums:
-            for b, v in s[0]:
-                ends[b][v < 0].append(s)
-        b = min(pending, key=lambda b: (len(ends[b][0]) * len(ends[b][1]) - len(ends[b][0]) - len(ends[b][1]), b.key))
-        pending.remove(b)
-        low, high = ends[b]
-        sums -= {*low, *high}
-        charge(len(low) * len(high))
-        for (x, k), (y, m) in product(low, high):
-            v, w = dict(x)[b], -dict(y)[b]
-            new = _primitive(*combine(((dict(x), k, w), (dict(y), m, v))))
-            if not new[0] and new[1] < 0:
-                return True
-            sums.add(new)
-    return False
+    sums = _connected(({b: -v for b, v in t.items()}, -c - 1), known)
+    terms_ = sorted({b for s, _ in sums for b in s}, key=lambda b: b.key)
+    number = {b: (n,) for n, b in enumerate(terms_)}
+    sums += [e for b in terms_ for e in _bound_facts(b) if e[0].keys() <= number.keys()]
+    return contradicts([{**{number[b]: v for b, v in s.items()}, (): k} for s, k in sums], _ELIMINATED)
 
 
-def _connected(t: Terms, c: int, known: Sequence[Fact]) -> set[_Sum]:
+def _connected(first: Fact, known: Sequence[Fact]) -> list[Fact]:
     """The sum and the facts that share a term with it, or with one that does."""
-    reached, rest, found = set(t), list(known), {_primitive(t, c)}
+    reached, rest, found = set(first[0]), list(known), [first]
     while near := [f for f in rest if f[0].keys() & reached]:
         rest = [f for f in rest if not f[0].keys() & reached]
         reached.update(*(f[0] for f in near))
-        found.update(_primitive(*f) for f in near)
+        found += near
     return found
-
-
-def _primitive(t: Terms, c: int) -> _Sum:
-    """A sum that is >= 0, divided by what its coefficients have in common."""
-    g = content(t)
-    return (frozenset(t.items()), c) if g <= 1 else (frozenset((b, v // g) for b, v in t.items()), c // g)
 
 
 def _by_product(claim: Fact, known: Sequence[Fact]) -> bool:

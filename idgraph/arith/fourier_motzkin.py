@@ -2,15 +2,18 @@
 
 ``nonneg`` proves ``sum >= 0``.  Each step replaces an atom, where it stands linearly, by the bound that makes the
 sum smallest; products of parameters are decided after shifting each to start at zero (all coefficients non-negative).
+
+``contradicts`` eliminates unknowns of several sums by Fourier and Motzkin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
+from math import gcd
 
-from idgraph.arith.expr import Expr, as_expr
+from idgraph.arith.expr import Expr, as_expr, charge
 from idgraph.arith.interval import interval
 from idgraph.arith.linear import (
     Terms,
@@ -432,3 +435,64 @@ def _from_chosen_ends(t: Terms, c: int, ends: dict[Expr, tuple[int, int]]) -> bo
         for key, k in poly.items():
             out[key] = out.get(key, 0) + k
     return all(v >= 0 for v in out.values())
+
+
+# ---- sums that contradict each other -------------------------------------------------------------------------------
+Monomial = tuple[int, ...]  # numbers of unknowns, sorted; () is 1
+Row = dict[Monomial, int]  # of a sum
+ELIMINATED = 240  # sums that an elimination may have at a time
+
+
+def primitive(row: Row) -> tuple[frozenset[tuple[Monomial, int]], int]:
+    """A sum that is 0 or more, without its constant, and that, divided by what the coefficients have in common."""
+    found = {m: v for m, v in row.items() if m}
+    g = gcd(*found.values()) or 1
+    return frozenset((m, v // g) for m, v in found.items()), row.get((), 0) // g
+
+
+def _elimination_cost(ups: Sequence[int], downs: Sequence[int]) -> tuple[bool, int]:
+    """Of an elimination: whether integers between the bounds may get lost, and how many sums more there are then."""
+    lossy = max(ups, default=1) > 1 and max(downs, default=1) > 1
+    return lossy, len(ups) * len(downs) - len(ups) - len(downs)
+
+
+def contradicts(rows: Iterable[Row], most: int = ELIMINATED) -> bool:
+    """Whether sums that are 0 or more contradict each other, by eliminating one monomial after the other: over the
+    rationals, each sum rounded to integers.
+
+    >>> contradicts([{(0,): 2, (): -1}, {(0,): -2, (): 1}]), contradicts([{(0,): 2, (): -1}, {(0,): -2, (): 2}])
+    (True, False)
+    """
+    held = dict[frozenset[tuple[Monomial, int]], int]()
+
+    def add(row: Row) -> bool:
+        key, c = primitive(row)
+        held[key] = min(held.get(key, c), c)
+        return not key and c < 0
+
+    for row in rows:
+        if add(row):
+            return True
+    held.pop(frozenset(), None)
+    while held:
+        ups, downs = dict[Monomial, list[int]](), dict[Monomial, list[int]]()
+        for key in held:
+            for m, v in key:
+                (ups if v > 0 else downs).setdefault(m, []).append(abs(v))
+        x = min(ups.keys() | downs.keys(), key=lambda m: (*_elimination_cost(ups.get(m, []), downs.get(m, [])), m))
+        mine = [(dict(k), c) for k, c in held.items() if any(m == x for m, _ in k)]
+        for row, _ in mine:
+            del held[frozenset(row.items())]
+        above = [(r, c) for r, c in mine if r[x] > 0]
+        below = [(r, c) for r, c in mine if r[x] < 0]
+        if len(held) + len(above) * len(below) > most:
+            return False
+        charge(len(above) * len(below))
+        for (a, ca), (b, cb) in product(above, below):
+            g = gcd(a[x], b[x])
+            p, q = -b[x] // g, a[x] // g
+            row = {m: v for m in a.keys() | b.keys() if (v := p * a.get(m, 0) + q * b.get(m, 0))}
+            if add({**row, (): ca * p + cb * q}):
+                return True
+        held.pop(frozenset(), None)
+    return False

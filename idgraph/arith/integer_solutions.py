@@ -15,12 +15,10 @@ from math import gcd
 
 from idgraph.arith.expr import FALSE, TRUE, ArithError, Expr, as_expr, not_
 from idgraph.arith.facts import replace
+from idgraph.arith.fourier_motzkin import ELIMINATED, Monomial, Row, contradicts, primitive
 from idgraph.arith.linear import factors, terms
 
-Monomial = tuple[int, ...]  # numbers of unknowns, sorted; () is 1
-Row = dict[Monomial, int]  # of a sum
 _CASES = 400  # cases of one question
-_ROWS = 240  # sums at a time
 _SPLITS = 3  # products that are split by sign, one inside of the other
 _KEPT = 1 << 13
 _CHOICES = ("min", "max", "where")
@@ -220,7 +218,7 @@ class _System:
                 break
         else:
             return True
-        if _contradicts(self.least):
+        if contradicts(self.least):
             return True
         if splits == 0:
             return False
@@ -265,7 +263,7 @@ class _System:
             self.zero, self.least, kept = (
                 [_row_with(x, one[0], value) for x in s] for s in (self.zero, self.least, kept)
             )
-            if any(len(x) > _ROWS for x in (*self.zero, *self.least)):
+            if any(len(x) > ELIMINATED for x in (*self.zero, *self.least)):
                 return False
         self.least += [r for row in kept for r in (row, _row_multiple(row, -1))]
         return False
@@ -274,7 +272,7 @@ class _System:
         """Sums divided by what their coefficients have in common; two that say that a sum is 0 are an equation."""
         held = dict[frozenset[tuple[Monomial, int]], int]()
         for row in self.least:
-            key, c = _primitive(row)
+            key, c = primitive(row)
             held[key] = min(held.get(key, c), c)
         self.least = []
         for key, c in held.items():
@@ -343,54 +341,3 @@ def _solvable(row: Row) -> bool:
     """Whether an equation can be solved for one of its unknowns."""
     alone = _alone(row)
     return any(abs(row[m]) == 1 for m in alone) or (bool(alone) and all(len(m) <= 1 for m in row))
-
-
-def _primitive(row: Row) -> tuple[frozenset[tuple[Monomial, int]], int]:
-    """A sum that is 0 or more, without its constant, and that, divided by what the coefficients have in common."""
-    found = {m: v for m, v in row.items() if m}
-    g = gcd(*found.values()) or 1
-    return frozenset((m, v // g) for m, v in found.items()), row.get((), 0) // g
-
-
-def _elimination_cost(ups: Sequence[int], downs: Sequence[int]) -> tuple[bool, int]:
-    """Of an elimination: whether integers between the bounds may get lost, and how many sums more there are then."""
-    lossy = max(ups, default=1) > 1 and max(downs, default=1) > 1
-    return lossy, len(ups) * len(downs) - len(ups) - len(downs)
-
-
-def _contradicts(rows: Iterable[Row]) -> bool:
-    """Whether sums that are 0 or more contradict each other, by eliminating one monomial after the other."""
-    held = dict[frozenset[tuple[Monomial, int]], int]()
-
-    def add(row: Row) -> bool:
-        key, c = _primitive(row)
-        held[key] = min(held.get(key, c), c)
-        return not key and c < 0
-
-    for row in rows:
-        if add(row):
-            return True
-    held.pop(frozenset(), None)
-    while held:
-        ups, downs = dict[Monomial, list[int]](), dict[Monomial, list[int]]()
-        for key in held:
-            for m, v in key:
-                (ups if v > 0 else downs).setdefault(m, []).append(abs(v))
-        x = min(ups.keys() | downs.keys(), key=lambda m: (*_elimination_cost(ups.get(m, []), downs.get(m, [])), m))
-        mine = [(dict(k), c) for k, c in held.items() if any(m == x for m, _ in k)]
-        for row, _ in mine:
-            del held[frozenset(row.items())]
-        above = [(r, c) for r, c in mine if r[x] > 0]
-        below = [(r, c) for r, c in mine if r[x] < 0]
-        if len(held) + len(above) * len(below) > _ROWS:
-            return False
-        for a, ca in above:
-            for b, cb in below:
-                g = gcd(a[x], b[x])
-                p, q = -b[x] // g, a[x] // g
-                row = _row_sum(_row_multiple(a, p), b, q)
-                row[()] = ca * p + cb * q
-                if add(row):
-                    return True
-        held.pop(frozenset(), None)
-    return False

@@ -15,6 +15,7 @@ from math import gcd
 from idgraph.arith.expr import (
     FALSE,
     TRUE,
+    ZERO,
     Expr,
     add,
     and_,
@@ -193,21 +194,6 @@ def _loosest(t: Terms, c: int) -> int:
     return next((k for k in (-1, 0) if least <= k < least + m), least)
 
 
-@rule("lt le", "order-select", "where(p, x, y) < z", "p, not p, ...", "a branch is decided")
-def order_select(node: Expr) -> Expr | None:
-    t, c = minus(node.args[1], node.args[0])
-    c -= node.op == "lt"
-    for base, v in t.items():
-        if base.op == "where":
-            p, a, b = base.args
-            rest = from_terms({x: k for x, k in t.items() if x is not base}, c)
-            yes = normal(compare("le", const(0), rest + a * v))
-            no = normal(compare("le", const(0), rest + b * v))
-            if yes.op == "const" or no.op == "const":
-                return or_(and_(p, yes), and_(not_(p), no))
-    return None
-
-
 @rule("lt le", "order-extremum", "min(x, y) >= z", "x >= z & y >= z", "one of them is decided, also max and or")
 def order_extremum(node: Expr) -> Expr | None:
     t, c = minus(node.args[1], node.args[0])
@@ -255,18 +241,15 @@ def equal_sum(node: Expr) -> Expr | None:
     return out if cost(out) < cost(node) else None
 
 
-@rule("eq ne", "equal-select", "where(p, x, y) == z", "p, not p, ...", "a branch is decided")
-def equal_select(node: Expr) -> Expr | None:
-    t, c = minus(node.args[0], node.args[1])
+@rule("lt le eq ne", "compare-choice", "where(p, x, y) < z", "p, not p, ...", "a branch is decided; also == and !=")
+def compare_choice(node: Expr) -> Expr | None:
+    t, c = minus(node.args[1], node.args[0])
     for base, v in t.items():
         if base.op == "where":
-            p, a, b = base.args
             rest = from_terms({x: k for x, k in t.items() if x is not base}, c)
-            op = "eq" if node.op == "eq" else "ne"
-            yes = normal(compare(op, rest + a * v, const(0)))
-            no = normal(compare(op, rest + b * v, const(0)))
+            yes, no = (normal(rebuild(node, (ZERO, rest + a * v))) for a in base.args[1:])
             if yes.op == "const" or no.op == "const":
-                return or_(and_(p, yes), and_(not_(p), no))
+                return or_(and_(base.args[0], yes), and_(not_(base.args[0]), no))
     return None
 
 
@@ -393,16 +376,6 @@ def _taken_out(options: tuple[Expr, ...]) -> tuple[Expr, int, list[Expr]] | None
     return from_terms(shared, k), g, [from_terms({b: v // g for b, v in t.items()}, c // g) for t, c in left]
 
 
-@rule("min max", "extremum-common", "min(g*x + z, g*y + z)", "g*min(x, y) + z", "it is cheaper; g > 0")
-def extremum_common(node: Expr) -> Expr | None:
-    found = _taken_out(node.args)
-    if found is None:
-        return None
-    shared, g, inner = found
-    out = add((mul((const(g), minimum(*inner) if node.op == "min" else maximum(*inner))), shared))
-    return out if cost(out) < cost(node) else None
-
-
 # ---- where ---------------------------------------------------------------------------------------------------
 @rule("where", "select-known", "where(p, x, y)", "where(p, x', y')", "x' = x under p, y' = y under not p")
 def select_known(node: Expr) -> Expr | None:
@@ -491,12 +464,12 @@ def select_wrap(node: Expr) -> Expr | None:
     return out if cost(out) < cost(node) else None
 
 
-@rule("where", "select-common", "where(p, g*x + z, g*y + z)", "g*where(p, x, y) + z", "it is cheaper")
-def select_common(node: Expr) -> Expr | None:
-    c, a, b = node.args
-    found = _taken_out((a, b))
+@rule("min max where", "choice-common", "min(g*x + z, g*y + z)", "g*min(x, y) + z", "it is cheaper; g > 0; also where")
+def choice_common(node: Expr) -> Expr | None:
+    conditions = 1 if node.op == "where" else 0
+    found = _taken_out(node.args[conditions:])
     if found is None:
         return None
     shared, g, inner = found
-    out = add((mul((const(g), where(c, inner[0], inner[1]))), shared))
+    out = add((mul((const(g), rebuild(node, (*node.args[:conditions], *inner)))), shared))
     return out if cost(out) < cost(node) else None

@@ -81,32 +81,13 @@ def _over_multiple(base: Expr, v: int, d: int) -> Poly | None:
     return None if f is None or left is None else combine(((*terms(normal(floordiv(f, const(k)) * left)), v * k // d),))
 
 
-@rule("floordiv-sym", "sym-div-zero", "x // d", "0", "0 <= x < d")
-def sym_div_zero(node: Expr) -> Expr | None:
-    return const(0) if _is_within(node) else None
-
-
-@rule("mod-sym", "sym-mod-same", "x % d", "x", "0 <= x < d")
-def sym_mod_same(node: Expr) -> Expr | None:
-    return node.args[0] if _is_within(node) else None
-
-
-def _is_within(node: Expr) -> bool:
-    x, d = node.args
-    t, c = terms(x)
-    if not nonneg(t, c):
-        return False
-    room, k = combine(((*terms(d), 1), (t, c, -1)))
-    return nonneg(room, k - 1)
-
-
-@rule("floordiv-sym", "sym-div-period", "x // d", "k", "k*d <= x < (k+1)*d for k in -1, 1")
+@rule("floordiv-sym", "sym-div-period", "x // d", "k", "k*d <= x < (k+1)*d for k in -1, 0, 1")
 def sym_div_period(node: Expr) -> Expr | None:
     k = _period(node)
     return None if k is None else const(k)
 
 
-@rule("mod-sym", "sym-mod-period", "x % d", "x - k*d", "k*d <= x < (k+1)*d for k in -1, 1")
+@rule("mod-sym", "sym-mod-period", "x % d", "x - k*d", "k*d <= x < (k+1)*d for k in -1, 0, 1")
 def sym_mod_period(node: Expr) -> Expr | None:
     k = _period(node)
     return None if k is None else add((node.args[0], mul((const(-k), node.args[1]))))
@@ -116,7 +97,7 @@ def _period(node: Expr) -> int | None:
     x, d = node.args
     t, c = terms(x)
     td, cd = terms(d)
-    for k in (1, -1):
+    for k in (0, 1, -1):
         low, lc = combine(((t, c, 1), (td, cd, -k)))
         if not nonneg(low, lc):
             continue

@@ -170,23 +170,11 @@ def _is_product(whole: Expr, a: Expr, b: Expr) -> bool:
     return product_of(parts) == whole
 
 
-@rule("add", "quotient-out", "d*(x//d)", "x - x%d", "it is cheaper")
+@rule("add mul", "quotient-out", "d*(x//d)", "x - x%d", "it is cheaper")
 def quotient_out(node: Expr) -> Expr | None:
     """Exact quotients, and ``x - d*(x//d) -> x % d``."""
     t, c = terms(node)
-    for base, v, atom, rest in _atoms(t, "floordiv"):
-        found = _quotient_out(t, c, base, v, atom, rest, cost(node))
-        if found is not None:
-            return found
-    return None
-
-
-@rule("mul", "exact-quotient", "d*(x//d)", "x - x%d", "it is cheaper")
-def exact_quotient(node: Expr) -> Expr | None:
-    t, c = terms(node)
-    if len(t) != 1:
-        return None
-    for base, v, atom, rest in _atoms(t, "floordiv"):
+    for base, v, atom, rest in _atoms(t, "floordiv") if node.op == "add" or len(t) == 1 else ():
         found = _quotient_out(t, c, base, v, atom, rest, cost(node))
         if found is not None:
             return found

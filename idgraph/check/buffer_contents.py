@@ -198,7 +198,7 @@ def touches_inside(p: NeutralProgram, w: Write, when: Expr) -> bool:
 def _address_and_end(p: NeutralProgram, name: str, index: Expr) -> tuple[Expr, Expr | None]:
     """An address in the storage, and the end of that; None where it is not known."""
     b = next((b for b in p.buffers if b.name == name), None)
-    home, base = (b.home, b.base) if b is not None else p.memory.get(name, (name, ZERO))
+    home, base = p.place_of(name)
     end = p.sizes.get(home)
     if end is None and b is not None and b.tensor in {t.name for t in (*p.fusion.inputs, *p.fusion.outputs)}:
         shape = next(t.shape for t in p.fusion.tensors if t.name == b.tensor)
@@ -218,8 +218,7 @@ class _MemoryUse:
         self.filled = {b.home for b in p.buffers if b.tensor in arguments or (b.after and b.after not in nests)}
 
     def home(self, name: str) -> str:
-        b = self.buffers.get(name)
-        return b.home if b is not None else self.program.memory.get(name, (name, ZERO))[0]
+        return self.program.place_of(name)[0]
 
     def readers(self, home: str) -> list[Nest]:
         return [n for n in self.nests if any(self.home(r.buffer) == home for w in n.writes for r in w.reads)]
@@ -307,7 +306,7 @@ class BufferContents:
         names = {n.name for n in p.nests}
         shared = [b for b in p.buffers if b.home == home]
         inputs = {t.name for t in p.fusion.inputs}
-        if buffer.over or any(b.tensor in inputs or (b.after and b.after not in names) for b in shared):
+        if any(b.tensor in inputs or (b.after and b.after not in names) for b in shared):
             return False
         now = self.when_made.get(nest.name, len(self.when_made))
         own = {b.name for b in shared} | {home}

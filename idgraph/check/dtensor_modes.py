@@ -252,13 +252,8 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced, shared: S
     try:
         made = func(*args, **kwargs)
     except Exception as error:  # DTensor raises many kinds
-        refused = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         trace.sent.clear()
-        if odd is None:
-            row = _refused_row(name, operands, alone, wholes, trace, shown, refused, line, random)
-        else:
-            because = f"DTensor refuses it ({refused}); what {odd} adds up is not known here"
-            row = DTensorRow(name, "unknown", because, inputs=shown, refused=refused, line=line)
+        row = _refused_row(name, operands, alone, wholes, trace, shown, error, line, random, odd)
         trace.rows.append(row)
         if written:
             shared.forget()
@@ -285,6 +280,15 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced, shared: S
         row = replace(row, verdict="communication", because="")
     trace.rows.append(row)
     return made
+
+
+def _is_of_simulation(error: BaseException) -> bool:
+    """Whether torch's simulation of devices gives up, which says nothing of processes: it has no list of tensors for
+    parts that are cut into different numbers of chunks."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and Path(at.tb_frame.f_code.co_filename).parent.name == "_local_tensor"
 
 
 def _compared_row(head: DTensorRow, results: Sequence[Any], expected: Sequence[Any], trace: Traced) -> DTensorRow:
@@ -425,10 +429,15 @@ def _on_every_device(made: Any, trace: Traced) -> Any:
 
 def _refused_row(
     name: str, operands: Sequence[Operand], alone: Any, wholes: Sequence[Any], trace: Traced, shown: tuple[str, ...],
-    refused: str, line: str, random: bool,
+    error: Exception, line: str, random: bool, odd: str | None,
 ) -> DTensorRow:  # fmt: skip
     """The row of an operation that DTensor refuses: whether it needs communication is decided on the elements."""
+    refused = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
     head = DTensorRow(name, "unknown", inputs=shown, refused=refused, line=line)
+    if _is_of_simulation(error):
+        return replace(head, because=f"torch's simulation of the devices cannot run it ({refused})", refused="")
+    if odd is not None:
+        return replace(head, because=f"DTensor refuses it ({refused}); what {odd} adds up is not known here")
     try:
         whole = alone(wholes)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:

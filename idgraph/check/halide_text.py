@@ -28,6 +28,9 @@ from idgraph.check.text_tree import (
 
 _WHAT = "Halide"
 _GRAMMAR = Path(__file__).with_name("halide.lark").read_text(encoding="utf-8")
+_WAYS: Mapping[str, str] = {  # a part of a line -> what to do where it is not known
+    "<": "take the statement of a schedule for CPUs", "{": "take a schedule without atomic or asynchronous stages",
+}  # fmt: skip
 _SAME = frozenset({"likely", "likely_if_innermost", "promise_clamped", "unsafe_promise_clamped", "strict_float"})
 _REFUSED = frozenset({"shuffle", "concat_vectors", "interleave_vectors", "slice_vectors", "vector_reduce_add",
                       "extract_element", "atomic"})  # fmt: skip
@@ -46,7 +49,7 @@ def exported(text: str, program: str, sizes: Mapping[str, int] | None = None) ->
     """A lowered statement as data for `idgraph.check.program`; ``program`` is the fusion's text that it should mean,
     ``sizes`` are numbers for names that the text takes from its arguments (``x.stride.1``).
     """
-    tree = parsed(_GRAMMAR, text, _WHAT)
+    tree = parsed(_GRAMMAR, text, _WHAT, _WAYS)
     given = {n: TextValue(as_expr(k)) for n, k in (sizes or {}).items()}
     reader = HalideImporter(given, frozenset(given), TextTree(types=frozenset(element_types(program).values())))
     for s in tree.children:
@@ -114,6 +117,9 @@ class HalideImporter:
 
     def on_let(self, s: Any) -> None:
         name, e = s.children
+        for call in e.find_data("call"):
+            if any(call.find_data("pointer")) and not str(call.children[0]).startswith("_halide_buffer_"):
+                raise refused(_WHAT, s, f"a call that takes memory, `{call.children[0]}`, which may write,")
         e = self.opened(e)
         if _vectors(e) and any(e.find_data("load")):
             raise refused(_WHAT, s, f"a vector that is loaded before it is used, {name},")

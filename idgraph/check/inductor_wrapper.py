@@ -21,6 +21,7 @@ class Argument:
     offset: Expr = ZERO
     number: Expr | None = None
     before: str = ""  # the buffer that had this memory before
+    start: Expr = ZERO  # where that one's memory it begins
     item: bool = False  # its one value, not its address
 
 
@@ -109,7 +110,10 @@ def _argument(node: ast.expr, aliases: Mapping[str, Argument], scope: Mapping[st
         number = scope.get(node.id)
         if number is not None:
             return Argument(number=number)
-        return Argument(node.id, before=aliases[node.id].buffer if node.id in aliases else "")
+        start, root = ZERO, aliases.get(node.id)
+        while root is not None and root.buffer in aliases:
+            start, root = start + root.offset, aliases[root.buffer]
+        return Argument(node.id) if root is None else Argument(node.id, ZERO, None, root.buffer, start + root.offset)
     if isinstance(node, ast.Call) and name_of(node.func) == "reinterpret_tensor" and len(node.args) >= 3:
         base = node.args[0].id if isinstance(node.args[0], ast.Name) else ""
         offset = _size_of_node(node.args[3], scope) if len(node.args) > 3 else ZERO

@@ -27,6 +27,15 @@ from idgraph.check.text_tree import (
 
 _WHAT = "MLIR"
 _GRAMMAR = Path(__file__).with_name("mlir.lark").read_text(encoding="utf-8")
+_WAYS: Mapping[str, str] = {  # a part of a line -> what to do where it is not known
+    "iter_args": "keep what a loop carries in a memref of one element", "init (": "sum up in a memref of one element",
+    "vector": "take the text from before vectors are made", "gpu.": "take the text from before loops become kernels",
+    "all (": "lower it to scf.parallel", "scf.while": "loops have bounds here", "call": "inline what it calls",
+    "memref.global": "what it holds is an argument here", "affine_map": "--normalize-memrefs removes maps of layouts",
+    "memref.": "fold views into addresses: --fold-memref-alias-ops --expand-strided-metadata",
+    "->": "results are arguments: --buffer-results-to-out-params", "loc": "print it without locations",
+    "?": "specialize the function: sizes and strides are numbers here", '"': "print it in the forms of the operations",
+}  # fmt: skip
 _COMPARE = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">=",
             "ult": "<", "ule": "<=", "ugt": ">", "uge": ">="}  # fmt: skip
 _PREDICATES = {
@@ -67,7 +76,7 @@ class MemRef:
 
 def exported(text: str, program: str) -> dict[str, object]:
     """A function of MLIR text as data for `idgraph.check.program`; ``program``: the fusion text that it should mean."""
-    tree = parsed(_GRAMMAR, text, _WHAT)
+    tree = parsed(_GRAMMAR, text, _WHAT, _WAYS)
     types = element_types(program)
     reader = MlirImporter(TextTree(types=frozenset(types.values())), types)
     functions = [x for x in tree.children if x.data == "func"]
@@ -157,6 +166,8 @@ class MlirImporter:
             if str(parts[0]) not in scope:
                 raise refused(_WHAT, parts[0], f"`{parts[0]}` is not a dimension of this map")
             return scope[str(parts[0])]
+        if kind in ("min", "max"):
+            return _extreme([self.formula(x, scope) for x in parts[0].children], largest=kind == "max")
         a, *rest = [self.formula(x, scope) for x in parts]
         if kind == "neg":
             return -a
@@ -275,7 +286,11 @@ class MlirImporter:
         found = [] if indices is None else [self.formula(e, {}) for e in indices.children]
         if len(found) != len(m.strides):
             raise refused(_WHAT, token, f"{len(found)} indices for {len(m.strides)} axes")
-        return m.buffer, simplify(m.offset + sum((x * s for x, s in zip(found, m.strides, strict=True)), as_expr(0)))
+        return self.element(token, found)
+
+    def element(self, token: Any, at: Sequence[Expr]) -> tuple[str, Expr]:
+        m = self.memory[str(token)]
+        return m.buffer, simplify(m.offset + sum((x * s for x, s in zip(at, m.strides, strict=True)), as_expr(0)))
 
     def on_load(self, s: Any) -> None:
         name, memory, indices, kind = s.children
@@ -285,6 +300,24 @@ class MlirImporter:
     def on_store(self, s: Any) -> None:
         value, memory, indices, kind = s.children
         self.tree.store(*self.address(memory, indices, kind), self.value(value), s.meta.line)
+
+    def on_copy(self, s: Any) -> None:
+        """Loops over the elements, in any order."""
+        source, target, kind, other = s.children
+        sizes = [int(n) for n in str(kind.children[0]).split("x")[:-1]]
+        strides = [self.memory[str(m)].strides for m in (source, target) if str(m) in self.memory]
+        if len(strides) != 2 or any(len(x) != len(sizes) for x in strides) or kind.children[0] != other.children[0]:
+            raise refused(_WHAT, s, "a copy of what is not memory of one fixed shape")
+
+        def loops(at: tuple[Expr, ...]) -> None:
+            if len(at) < len(sizes):
+                unknown = refused(_WHAT, s, "a copy of unknown length")
+                self.tree.loop("copy", as_expr(sizes[len(at)]), lambda i: loops((*at, i)), unknown, any_order=True)
+                return
+            (a, p), (b, q) = (self.element(m, at) for m in (source, target))
+            self.tree.store(b, q, self.tree.load(a, p, s.meta.line, self.memory[str(source)].size), s.meta.line)
+
+        loops(())
 
     def on_alloc(self, s: Any) -> None:
         name, kind = s.children

@@ -221,6 +221,11 @@ class NeutralProgram:
     sizes: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
     constants: Mapping[str, tuple[object, ...]] = field(default_factory=dict[str, tuple[object, ...]])
 
+    def place_of(self, name: str) -> tuple[str, Expr]:
+        """The storage that formulas of a name address, and where in it they count from."""
+        b = next((b for b in self.buffers if b.name == name), None)
+        return (b.home, b.base) if b is not None else self.memory.get(name, (name, ZERO))
+
 
 def leaves(body: Sequence[TreeNode]) -> Iterator[Nest]:
     """The nests of a tree, in the order in which they stand."""

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
-from idgraph.arith import TRUE
+from idgraph.arith import TRUE, simplify
 from idgraph.check.buffer_contents import BufferContents, entangled, order_matters, unwritten
 from idgraph.check.decide import decide
 from idgraph.check.enumeration import sample_sizes
-from idgraph.check.inductor_wrapper import launches
-from idgraph.check.program import BufferLayout, CheckError, Nest, NeutralProgram, Write
+from idgraph.check.inductor_wrapper import Argument, launches
+from idgraph.check.program import ZERO, BufferLayout, CheckError, Nest, NeutralProgram, Write
 from idgraph.check.program_json import read_any
 from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.check.semantics import NoIndexMeaning
@@ -38,14 +38,19 @@ def of_source(
     order = list(program.order)
     made = {b.name: b for b in program.buffers}
     updated: set[str] = set()
+    makers: dict[str, str] = {}  # buffer -> the last nest of the source that writes it
     calls: Counter[str] = Counter()
+    begin = 0
     for launch in launches(text, program.symbols):
+        launch = replace(launch, arguments=tuple(_positioned(program, a) for a in launch.arguments))
         found = read_kernel(launch, dtypes)
         calls[launch.kernel] += 1
         if calls[launch.kernel] > 1:  # a kernel that is called again, for other buffers
             found.nests = [replace(n, name=f"{n.name} call {calls[launch.kernel]}") for n in found.nests]
         if found.unread:
             unread.append(f"{launch.kernel}: {found.unread}")
+            for name in found.results:
+                _target(program, Write(name, ZERO, ()), made, updated)
             continue
         written: list[BufferLayout] = []
         for n in found.nests:
@@ -54,11 +59,26 @@ def of_source(
             if into is not None:
                 written.append(into)
                 n = replace(n, writes=(replace(write, buffer=into.name, index=write.index),))
+                makers[into.name] = n.name
             nests.append(n)
-        at = min((order.index(b.after) for b in written if b.after in order), default=len(order))
-        names = [n.name for n in found.nests]
-        order[at:at] = [n for n in names if n not in order]
-    return replace(program, nests=tuple(nests), order=tuple(order)), unread
+        at = max(begin, min((order.index(b.after) for b in written if b.after in order), default=len(order)))
+        order[at:at] = names = [n.name for n in found.nests]
+        begin = at + len(names)
+    if unread:  # what these kernels store is taken from the scheduler, so that the others are judged
+        nests += [n for n in program.nests if any(w.buffer not in makers for w in n.writes)]
+    old = {n.name for n in program.nests} - {n.name for n in nests}
+    buffers = tuple(replace(b, after=makers.get(b.name, b.after)) for b in program.buffers)
+    order = [x for x in order if x not in old]
+    return replace(program, buffers=buffers, nests=tuple(nests), order=tuple(order)), unread
+
+
+def _positioned(program: NeutralProgram, given: Argument) -> Argument:
+    """An argument that begins elsewhere in its memory than the program's buffer of that name."""
+    home, base = program.place_of(given.buffer)
+    root, start = program.place_of(given.before or given.buffer)
+    if home != root or given.number is not None:
+        return given  # memory that is used again
+    return replace(given, offset=simplify(given.offset + start + given.start - base))
 
 
 def _target(
@@ -112,7 +132,8 @@ def check_inductor(
         rows += found.outside
         if found.source:
             made, unread = of_source(found.after, found.source, found.dtypes)
-            rows += decide(made, stage="source", budget=budget).rows
+            own = {n.name for n in found.after.nests}
+            rows += (r for r in decide(made, stage="source", budget=budget).rows if r.node not in own)
             rows += [CheckRow(x, "", "unknown", because="its source is not known here", stage="source") for x in unread]
         calls += [f"{found.name}: {c}" for c in found.calls]
     rows += [CheckRow("graph", "", "unknown", because=why) for why in capture.failed]

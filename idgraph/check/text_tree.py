@@ -331,8 +331,11 @@ def _parser(grammar: str) -> Any:
     return lark.Lark(grammar, parser="lalr", propagate_positions=True, maybe_placeholders=True)
 
 
-def parsed(grammar: str, text: str, what: str) -> Any:
-    """The syntax tree of a text; `CheckError` with line and column for what the grammar lacks."""
+def parsed(grammar: str, text: str, what: str, ways: Mapping[str, str]) -> Any:
+    """The syntax tree of a text; `CheckError` with line and column for what the grammar lacks.
+
+    ``ways``: parts of a line that is not known -> what to do about it.
+    """
     if len(text) > LARGEST:
         raise CheckError(f"the {what} has more than {LARGEST} characters")
     depth = most = 0
@@ -350,10 +353,9 @@ def parsed(grammar: str, text: str, what: str) -> Any:
         word = re.match(r"[%@#]?[\w.]+|\S|", text[at:].lstrip()[:80])
         shown = word[0] if word and word[0] else "the end"
         line, column = (error.line, error.column) if at < len(text) else (text.count("\n") + 1, 1)
-        raise CheckError(
-            f"{what}, line {line} column {column}: `{shown}` is not known here",
-            hint="the guide lists the forms that are read; nothing else is guessed",
-        ) from None
+        rest = text[max(at, 0) :].split("\n", 1)[0]
+        hint = next((way for part, way in ways.items() if part in rest), "the guide lists the forms that are read")
+        raise CheckError(f"{what}, line {line} column {column}: `{shown}` is not known here", hint=hint) from None
     except (RecursionError, errors.LarkError) as error:
         raise CheckError(f"{what}: it cannot be read: {type(error).__name__}") from None
 

@@ -18,11 +18,13 @@ from idgraph.check.inductor_wrapper import Argument, WrapperLaunch, name_of, par
 from idgraph.check.program import ZERO, Axis, CheckError, IndirectIndex, LoadedValue, Nest, Read, Write
 
 PREFIXES = ("z", "y", "x")
-REDUCERS = frozenset({
-    "sum", "max2", "min2", "any", "prod", "xor_sum", "min_with_index", "max_with_index", "welford", "reduce",
-    "online_softmax_reduce", "max", "min",
-})  # fmt: skip
+REDUCERS: Mapping[str, str] = {  # to Inductor's name of the reduction, where it has one operation
+    "sum": "sum", "max2": "max", "min2": "min", "any": "any", "prod": "prod", "xor_sum": "xor_sum", "max": "max",
+    "min": "min", "min_with_index": "min", "max_with_index": "max", "welford": "", "reduce": "",
+    "online_softmax_reduce": "",
+}  # fmt: skip
 METHODS = frozenset({"to", "broadcast_to", "reshape", "expand_dims"})  # they change no element's value
+BLOCK = 1024  # a block that torch chooses at run time, of any axis, may have as many points
 STATEMENTS = frozenset({"device_assert", "debug_barrier", "static_assert", "static_print", "assume", "multiple_of"})
 BINARY: Mapping[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 COMPARE: Mapping[type[ast.cmpop], str] = {
@@ -42,6 +44,8 @@ class TritonValue:
     reads: frozenset[Read] = frozenset()
     guards: frozenset[str] = frozenset()
     live: Expr = TRUE  # where it is not the 0 of a ``where``; may depend on loaded values
+    combines: frozenset[str] = frozenset()  # the reductions in it
+    position: Expr | None = None  # of a position in reduced loops: the number of each point
 
 
 def toward_zero(name: str, a: Value, b: Value, node: ast.expr) -> Expr:
@@ -64,9 +68,13 @@ def shown(node: ast.AST) -> str:
 
 @dataclass(slots=True)
 class TritonNests:
-    """The nests of a kernel, one for each store; ``unread``: the reason where its source has an unknown form."""
+    """The nests of a kernel, one for each store; ``unread``: the reason where its source has an unknown form.
+
+    ``results`` are the buffers that it may write.
+    """
 
     nests: list[Nest] = field(default_factory=list[Nest])
+    results: list[str] = field(default_factory=list[str])
     unread: str = ""
 
 
@@ -104,13 +112,12 @@ class _TritonKernel:
         self.axes: dict[str, Axis] = {}  # index symbol -> axis
         self.current: dict[str, str] = {}  # prefix -> index symbol now
         self.masked: set[str] = set()  # prefixes whose mask is not a constant
-        self.blocks: set[str] = set()
         self.loads: dict[str, LoadedValue] = {}
         self.places: dict[str, IndirectIndex] = {}
         self.data: set[str] = set()
         self.behind: dict[str, frozenset[Read]] = {}
         self.stored: dict[tuple[str, Expr], TritonValue] = {}
-        self.writes: list[tuple[Write, tuple[Axis, ...]]] = []
+        self.writes: list[tuple[Write, tuple[Axis, ...], TritonValue]] = []
         self.bounds: dict[Expr, Expr] = {}  # loaded value -> size of the axis that it addresses
         self.fresh = 0
         self.loose = False
@@ -118,7 +125,6 @@ class _TritonKernel:
     def read(self, found: TritonNests) -> None:
         params = self.function.args.args
         plain = [a.arg for a in params if not (a.annotation is not None and "constexpr" in ast.unparse(a.annotation))]
-        self.blocks = {a.arg for a in params} - set(plain)
         if len(plain) < len(self.launch.arguments):
             raise Unreadable(f"it takes {len(plain)} arguments, the wrapper gives {len(self.launch.arguments)}")
         for name, given in zip(plain, self.launch.arguments, strict=False):
@@ -128,13 +134,14 @@ class _TritonKernel:
                 self.env[name] = TritonValue(value.ne(0) if boolean else value, frozenset({Read(given.buffer, ZERO)}))
             elif given.buffer:
                 self.pointers[name] = given
+                found.results += [given.buffer] if name.startswith(("out_ptr", "in_out_ptr")) else []
             elif given.number is not None:
                 self.env[name] = TritonValue(given.number)
         self._body(self.function.body)
-        for k, (write, axes) in enumerate(self.writes):
-            found.nests.append(self._nest(write, axes, k))
+        for k, (write, axes, value) in enumerate(self.writes):
+            found.nests.append(self._nest(write, axes, value, k))
 
-    def _nest(self, write: Write, axes: tuple[Axis, ...], k: int) -> Nest:
+    def _nest(self, write: Write, axes: tuple[Axis, ...], value: TritonValue, k: int) -> Nest:
         """A store as a nest: index variables of its address are its loops, the others are reduced."""
         used: dict[str, None] = {}
         for x in (*(r.index for r in write.reads), *(r.when for r in write.reads)):
@@ -143,7 +150,7 @@ class _TritonKernel:
         loads = dict(self.loads)
         return Nest(
             f"{self.launch.kernel}[{k}]", axes, (write,), reduce, loads, dict(self.places), self.launch.kernel,
-            loose=self.loose,
+            loose=self.loose, position=value.position, combines=value.combines,
         )  # fmt: skip
 
     def _variables(self, x: Expr, into: dict[str, None]) -> None:
@@ -165,10 +172,7 @@ class _TritonKernel:
                 case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
                     self._unpack([name_of(t) for t in targets], value)
                 case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                    if "constexpr" in ast.unparse(s.annotation):
-                        self.blocks.add(name)
-                    else:
-                        self._assign(name, value)
+                    self._assign(name, value)
                 case ast.Expr(value=ast.Call() as call):
                     self._effect(call)
                 case ast.Expr(value=ast.Constant()) | ast.Pass():
@@ -182,7 +186,8 @@ class _TritonKernel:
         if isinstance(value, ast.Tuple):
             found = [self._value(v) for v in value.elts]
         else:
-            found = [self._value(value)] * len(names)
+            first = self._value(value)
+            found = [replace(first, position=None), *[first] * (len(names) - 1)]  # a value, and where it is
         for name, v in zip(names, found, strict=True):
             self.env[name] = v
 
@@ -233,11 +238,16 @@ class _TritonKernel:
         """``xmask = xindex < xnumel``, or all True where blocks divide the size."""
         prefix = name.removesuffix("mask")
         found = self._value(value)
-        if isinstance(value, ast.Compare):
+        text, known = ast.unparse(value).replace(" ", ""), self.env.get(f"{prefix.upper()}BLOCK")
+        block = known.what if known is not None and isinstance(known.what, Expr) else as_expr(BLOCK)
+        size = self.axes[self.current[prefix]].extent
+        if text == f"{prefix}index<{prefix}numel":
             self.masked.add(prefix)
             self.env[name] = TritonValue(found.what, found.reads, frozenset({prefix}))
-        else:
+        elif found.what is TRUE and (size == as_expr(1) or simplify(size % block) == ZERO):
             self.env[name] = found
+        else:
+            raise Unreadable(f"a mask that lets points beyond {prefix}numel = {size} through: {name} = {text[:80]}")
 
     def _loop(self, s: ast.For) -> None:
         """``for r0_offset in range(0, r0_numel, R0_BLOCK):`` goes over all of r0."""
@@ -269,8 +279,7 @@ class _TritonKernel:
                 if isinstance(value, Expr) and value.names & self.data and isinstance(size, Expr):
                     self.bounds[value] = size
                     if isinstance(c.left, ast.Name):  # from here on it is a place of that axis
-                        place = self._place(unwrapped(value, size), size)
-                        self.env[c.left.id] = replace(self.env[c.left.id], what=place)
+                        self.env[c.left.id] = replace(self.env[c.left.id], what=self._place(value, size))
 
     def _store(self, call: ast.Call, mode: str) -> None:
         pointer, at, behind = self._address(call.args[0])
@@ -280,20 +289,26 @@ class _TritonKernel:
             if k.arg == "mask":
                 mask = self._mask_of(k.value)
         given = self.pointers[pointer]
-        used: dict[str, None] = {}
-        self._variables(at, used)
+        used = self._guarded(call, at, mask, PREFIXES)
         axes = [self.axes[n] for p, n in self.current.items() if p in PREFIXES]
         axes += [self.axes[n] for n in used if n in self.axes and self.axes[n] not in axes]
-        needed = {p for p, n in self.current.items() if p in self.masked and (p in PREFIXES or n in used)}
-        missing = needed - mask.guards
-        if missing:
-            raise Unreadable(f"a store that {min(missing)}mask does not guard: {shown(call)}")
         when = self._condition(mask) if mode == "store" else and_(self._condition(mask), value.live)
         index = simplify(at + given.offset)
         reads = tuple(sorted({*value.reads, *behind}, key=str))
         write = Write(given.buffer, index, reads, when, "add" if mode == "add" else "store")
         self.stored[given.buffer, index] = value
-        self.writes.append((write, tuple(axes)))
+        self.writes.append((write, tuple(axes), value))
+
+    def _guarded(self, call: ast.Call, at: Expr, mask: TritonValue, always: Sequence[str] = ()) -> dict[str, None]:
+        """Variables of an address; the mask keeps those that end inside of a block, and ``always`` these, in range."""
+        used: dict[str, None] = {}
+        self._variables(at, used)
+        needed = {p for p, n in self.current.items() if p in self.masked and (p in always or n in used)}
+        missing = needed - mask.guards
+        if missing:
+            what = f"a {name_of(call.func).replace('atomic_add', 'store')}"
+            raise Unreadable(f"{what} that {min(missing)}mask does not guard: {shown(call)}")
+        return used
 
     def _mask_of(self, node: ast.expr) -> TritonValue:
         """The mask of a load or store; None where it has no mask."""
@@ -352,19 +367,21 @@ class _TritonKernel:
             name = "and" if isinstance(op, ast.BitAnd) else "or"
             made = self._joined(f"logical_{name}" if both else f"bitwise_{name}", [a, b])
             guards = a.guards | b.guards if name == "and" else a.guards & b.guards
-            if not both and name == "and":  # the loaded part may be false: only the index part is known
-                return TritonValue(made.what, made.reads, guards)
-            return TritonValue(made.what, made.reads, guards)
+            return replace(made, guards=guards)
         if isinstance(op, (ast.FloorDiv, ast.Mod)):
             name = "div_trunc" if isinstance(op, ast.FloorDiv) else "fmod"
             found = self._joined(name, [a, b])
             whole = isinstance(found.what, str) and isinstance(a.what, Expr) and isinstance(b.what, Expr)
-            return TritonValue(toward_zero(name, a.what, b.what, node), found.reads) if whole else found
+            return replace(found, what=toward_zero(name, a.what, b.what, node)) if whole else found
         return self._joined(type(op).__name__, [a, b])
 
     def _joined(self, op: str, parts: Sequence[TritonValue]) -> TritonValue:
         reads = frozenset(r for p in parts for r in p.reads)
-        return TritonValue(combine(op, [p.what for p in parts], self.table), reads)
+        combines = frozenset(k for p in parts for k in p.combines)
+        position = next((p.position for p in parts if p.position is not None), None)
+        return TritonValue(
+            combine(op, [p.what for p in parts], self.table), reads, combines=combines, position=position
+        )
 
     def _call(self, call: ast.Call) -> TritonValue:
         name = name_of(call.func)
@@ -387,11 +404,12 @@ class _TritonKernel:
         if name in ("maximum", "minimum") and len(args) == 2:
             return self._joined(name, args)
         made = self._joined(name, args)
-        return TritonValue(made.what, self._reduced(made.reads)) if name in REDUCERS else made
+        return self._reduced(made, name, args) if name in REDUCERS else made
 
-    def _reduced(self, reads: frozenset[Read]) -> frozenset[Read]:
-        """Reads under new names of the reduced variables: they are gone over from here on."""
+    def _reduced(self, made: TritonValue, name: str, args: Sequence[TritonValue]) -> TritonValue:
+        """A reduction: reads under new names of the reduced variables, which are gone over from here on."""
         names: dict[str, Expr] = {}
+        reads = made.reads
         for r in reads:
             used: dict[str, None] = {}
             self._variables(r.index, used)
@@ -402,7 +420,10 @@ class _TritonKernel:
                     fresh = Axis(f"{n.split('.')[0]}.{self.fresh}", self.axes[n].extent)
                     self.axes[fresh.name] = fresh
                     names[n] = fresh.symbol
-        return frozenset(Read(r.buffer, self._turn(r.index, names), self._turn(r.when, names)) for r in reads)
+        found = frozenset(Read(r.buffer, self._turn(r.index, names), self._turn(r.when, names)) for r in reads)
+        number = args[1].position or args[1].what if name.endswith("_with_index") and len(args) > 1 else None
+        position = self._turn(number, names) if isinstance(number, Expr) else None
+        return TritonValue(made.what, found, combines=made.combines | {REDUCERS[name]}, position=position)
 
     def _turn(self, x: Expr, names: Mapping[str, Expr]) -> Expr:
         """A formula with variables renamed, also in what it is loaded by."""
@@ -431,7 +452,7 @@ class _TritonKernel:
         reads = {Read(r.buffer, r.index, simplify(and_(r.when, yes))) for r in a.reads}
         reads |= {Read(r.buffer, r.index, simplify(and_(r.when, no))) for r in b.reads}
         live = and_(cond, a.live) if str(b.what) in ("0", "0.0", "-0.0") else TRUE
-        return TritonValue(made.what, frozenset(reads) | c.reads, live=live)
+        return replace(made, reads=frozenset(reads) | c.reads, live=live)
 
     def _load(self, call: ast.Call) -> TritonValue:
         pointer, at, behind = self._address(call.args[0])
@@ -440,6 +461,7 @@ class _TritonKernel:
             if k.arg == "mask":
                 mask = self._mask_of(k.value)
         given = self.pointers[pointer]
+        self._guarded(call, at, mask)
         table = ValueTable()
         table.loads.update(dict.fromkeys(self.data, ""))
         when = TRUE

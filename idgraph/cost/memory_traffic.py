@@ -271,21 +271,22 @@ def _set_of(
 ) -> _Set:
     total = prod(x.extent for x in own)
     env, count = grid(own) if total <= sample() else drawn(own, sample(), number + 1)
-    ids = np.zeros(count, np.int64)
-    for x in own:
-        ids = ids * x.extent + env[x.var]
-    _, first = np.unique(ids, return_index=True)
-    env = {n: v[first] for n, v in env.items()}
-    met, known = touched(s, env, len(first), data, arrays)
+    if total > sample():
+        ids = np.zeros(count, np.int64)
+        for x in own:
+            ids = ids * x.extent + env[x.var]
+        _, first = np.unique(ids, return_index=True)
+        env, count = {n: v[first] for n, v in env.items()}, len(first)
+    met, known = touched(s, env, count, data, arrays)
     firsts = met[:: s.width]
     points = count_points(own, s.conditions, data, arrays)
     if not known:
         return _Set(s.width, float(points.points * s.width), firsts, True, False, fill)
-    _, times = np.unique(firsts, return_counts=True)
+    starts, times = np.unique(firsts, return_counts=True)
     pairs = float((times * (times - 1) // 2).sum())
     n = len(firsts)
     places = float(points.points) if pairs == 0 else min(float(points.points), n * (n - 1) / (2 * pairs))
-    dense = _density(firsts, s.width, item_size(s.buffer.dtype), sector)
+    dense = _density(starts, s.width, item_size(s.buffer.dtype), sector)
     return _Set(s.width, places * s.width, firsts, False, pairs > 0 or not points.exact, dense)
 
 
@@ -305,11 +306,10 @@ def _overlap_fraction(s: _Set, t: _Set, size: float, unit: int) -> float:
     return min(1.0, places / own) if own else 0.0
 
 
-def _density(firsts: Ints, width: int, item: int, sector: int) -> float:
-    """The part of a touched sector that accesses fill, if they begin everywhere on the lattice of their common step."""
-    if len(firsts) < 2:
-        return 1.0
-    step = int(np.gcd.reduce(np.diff(np.unique(firsts)))) if len(np.unique(firsts)) > 1 else width
+def _density(starts: Ints, width: int, item: int, sector: int) -> float:
+    """The part of a touched sector that accesses fill, if they begin everywhere on the lattice of the common step of
+    ``starts``, which are sorted and differ."""
+    step = int(np.gcd.reduce(np.diff(starts))) if len(starts) > 1 else width
     if step * item < sector:
         return min(1.0, width / max(step, 1))
     return min(1.0, width * item / sector)

@@ -5,10 +5,10 @@ The schedules that `ig.schedule.auto` chooses among, each as a fusion with its e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import hypot, prod
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from idgraph.cost.calibrate import assemble
 from idgraph.cost.cpu_model import core_times
 from idgraph.cost.iteration_count import (
     Arrays,
+    Count,
     coordinate_count,
     count_points,
     grid,
@@ -68,8 +69,9 @@ def program_cost(
     arrays = _input_arrays(program, given, sizes)
     assembly = Assembly(lambda: assemble(program, device))
     owns: list[_KernelEstimate] = []
+    known: dict[Hashable, Any] = {}
     for k in program.kernels:
-        own = _KernelEstimate(program, k, device, sizes, arrays, assembly)
+        own = _KernelEstimate(program, k, device, sizes, arrays, assembly, known)
         owns.append(own)
         rewritten = {s.buffer.title for s in own.found.sites if s.kind != "read"}
         kept = {title: a for title, a in arrays.items() if title not in rewritten}
@@ -126,6 +128,13 @@ def _input_arrays(program: Program, given: Mapping[str, BoundArray], sizes: Mapp
     return made
 
 
+_Counted = TypeVar("_Counted")
+
+
+def _site_key(s: AccessSite) -> Hashable:
+    return s.address, s.conditions, s.width, s.buffer.dtype, s.around
+
+
 class _KernelEstimate:
     def __init__(
         self,
@@ -135,8 +144,9 @@ class _KernelEstimate:
         sizes: Mapping[str, int],
         arrays: Arrays,
         assembly: Assembly,
+        known: dict[Hashable, Any],
     ) -> None:
-        self.kernel, self.device, self.arrays, self.assembly = kernel, device, arrays, assembly
+        self.kernel, self.device, self.arrays, self.assembly, self._known = kernel, device, arrays, assembly, known
         self.found: KernelSites = sites_of(kernel, sizes)
         sides = {d: max(1, max(int(e.evaluate(sizes)) for e in es)) for d, es in kernel.launch.items()}
         on_gpu = TARGETS[program.target].threads
@@ -194,17 +204,29 @@ class _KernelEstimate:
         )  # fmt: skip
 
     def _access(self, s: AccessSite) -> AccessCost:
-        points = site_points(s, self.found.data, self.arrays)
+        points = self._once(("points", _site_key(s)), lambda: site_points(s, self.found.data, self.arrays))
         item = item_size(s.buffer.dtype)
         outside = s.buffer.place not in ("shared", "private")
-        around = s, self.block, self.found.data, self.arrays, self.device
-        sectors = warp_sectors(*around, self.device.sector) if outside else None
-        lines = warp_sectors(*around, self.device.line).points if outside and self.block.warps else 0
+        sectors = self._sectors(s, self.device.sector) if outside else None
+        lines = self._sectors(s, self.device.line).points if outside and self.block.warps else 0
         return AccessCost(
             self.kernel.name, s.buffer.title, s.kind, s.buffer.place, s.buffer.dtype, str(s.address), s.width,
             points.points, points.points * s.width * item, 0 if sectors is None else sectors.points, lines, 1,
             s.note, points.exact and (sectors is None or sectors.exact),
         )  # fmt: skip
+
+    def _once(self, key: Hashable, count: Callable[[], _Counted]) -> _Counted:
+        """Count what follows from loops, conditions and addresses once for all kernels of a program; where indices are
+        loaded, for each."""
+        if self.found.data:
+            return count()
+        if key not in self._known:
+            self._known[key] = count()
+        return self._known[key]
+
+    def _sectors(self, s: AccessSite, unit: int) -> Count:
+        around = s, self.block, self.found.data, self.arrays, self.device, unit
+        return self._once(("sectors", _site_key(s), s.dims, self.block, unit), lambda: warp_sectors(*around))
 
     def _tensors(self, pairs: Sequence[tuple[AccessSite, AccessCost]]) -> tuple[list[TensorCost], dict[int, int]]:
         outside = [(k, s, a) for k, (s, a) in enumerate(pairs) if s.buffer.place not in ("shared", "private")]
@@ -256,7 +278,10 @@ class _KernelEstimate:
         )  # fmt: skip
 
     def _distinct(self, sites: Sequence[AccessSite], fill: Mapping[AccessSite, float]) -> Distinct:
-        return distinct(sites, self.found.data, self.arrays, self.size[sites[0].buffer.name], fill, self.device.sector)
+        size = self.size[sites[0].buffer.name]
+        around = sites, self.found.data, self.arrays, size, fill, self.device.sector
+        key = "distinct", tuple((_site_key(s), fill[s]) for s in sites), size
+        return self._once(key, lambda: distinct(*around))
 
     def _arithmetic(self) -> tuple[int, int, dict[str, int], tuple[float, float]]:
         """Float operations, the special ones of them, by type; seconds of plain and of special ones, integers too."""

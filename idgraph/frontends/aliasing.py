@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from idgraph.arith import Expr
 from idgraph.frontends.dynamic_shapes import Size
 from idgraph.frontends.graph import CapturedProgram, Node, Ref, TensorMeta, same_size
-from idgraph.ir import Tensor
+from idgraph.ir import SCANS, SCATTERS, Tensor
+from idgraph.ir.op_table import POINTWISE
 from idgraph.layout.aliasing import Alias, view_of
 
 # Their results lie in the memory of their first operand.
@@ -43,7 +45,8 @@ def shared_results(program: CapturedProgram, values: Mapping[str, object]) -> di
     """The results that share memory, with an argument or with other results. ``values``: the tensors of a fusion by
     node.
 
-    The only view of a computed tensor is computed itself and shares no memory, unless it has gaps or repeats elements.
+    The only view of a computed tensor is computed itself and shares no memory, unless it has gaps or repeats elements,
+    or the tensor is computed in loops over its own axes: a scan, or a scatter, would be copied into the view's.
     The new value of an argument that the program changes is that argument.
 
     >>> x = Node("x", "placeholder", "x", meta=TensorMeta((2, 3), "float32", (3, 1)))
@@ -65,7 +68,7 @@ def shared_results(program: CapturedProgram, values: Mapping[str, object]) -> di
             found[name] = _of_argument(view, of, changed[root], values)
         elif of.kind != "call":
             found[name] = None if root in program.mutated else _shared_memory(view, of)  # it is overwritten by then
-        elif sharing[root] > 1 or (root != name and not _is_dense(view)):
+        elif sharing[root] > 1 or (root != name and (not _is_dense(view) or _has_own_loops(view, of, values))):
             found[name] = _shared_memory(view, of)
     return {name: s for name, s in found.items() if s is not None}
 
@@ -152,6 +155,23 @@ def _symbols_of(node: Node) -> set[str]:
 def _is_dense(node: Node) -> bool:
     meta = node.meta
     return not isinstance(meta, TensorMeta) or meta.is_dynamic or meta.dense_order is not None
+
+
+def _has_own_loops(view: Node, of: Node, values: Mapping[str, object]) -> bool:
+    """Whether a view shows all of a scan or a scatter, or of what is computed of one element by element."""
+    assert isinstance(view.meta, TensorMeta) and isinstance(of.meta, TensorMeta)
+    pending: list[object] = [values.get(of.name)]
+    seen = set[int]()
+    if view.meta.is_dynamic or of.meta.is_dynamic or prod(view.meta.shape) != prod(of.meta.shape):
+        return False
+    while pending:
+        t = pending.pop()
+        e = t.definition if isinstance(t, Tensor) and id(t) not in seen else None
+        seen.add(id(t))
+        if e is not None and e.op in SCANS | SCATTERS:
+            return True
+        pending += e.inputs if e is not None and e.op in POINTWISE else ()
+    return False
 
 
 def _is_proved(view: Node, root: Node, values: Mapping[str, object]) -> bool:

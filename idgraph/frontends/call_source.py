@@ -257,7 +257,11 @@ class CallSource:
             self.add("\n".join([*rows, "del r"]), inputs, list(names.values()))
         else:
             self._look(inputs, values)
-            self._launch(number, frozen, inputs, values, names)
+            for slot, place in outputs:
+                if frozen.order[place] < 0:  # an argument that kernels write
+                    self._values[slot] = names[place] = inputs[-1 - frozen.order[place]]
+            made = {place: name for place, name in names.items() if frozen.order[place] >= 0}
+            self._launch(number, frozen, inputs, values, made)
         for slot, place in outputs:  # two slots of one place
             if names[place] != self.value(slot):
                 self.add(f"{self.value(slot)} = {names[place]}", [names[place]], [self.value(slot)])

@@ -5,6 +5,8 @@ An operation that has a handler of its own here is kept: a window of strided sli
 Decompositions of our own: gradients, and sums over bags of rows, that torch leaves to kernels.
 
 Each is written with torch's operations that have handlers here; sums are those of the kernels in another order.
+
+Long: rows of one table, each a function.
 """
 
 from __future__ import annotations
@@ -27,14 +29,15 @@ def _torch() -> Any:
     return load_torch("which decompositions are read from")
 
 
-def _to_float32(x: Any) -> Any:
+def to_float32(x: Any) -> Any:
+    """Two-byte floats as float32, in which torch computes them."""
     torch = _torch()
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def replication_pad_backward(grad: Any, x: Any, padding: Sequence[int]) -> Any:
     """The gradients of the padding are added to those of the first and the last element."""
-    torch, g = _torch(), _to_float32(grad)
+    torch, g = _torch(), to_float32(grad)
     for k in range(len(padding) // 2):
         dim, (left, right) = x.ndim - 1 - k, padding[2 * k : 2 * k + 2]
         front, behind, end = max(left, 0), max(right, 0), g.shape[dim]
@@ -81,7 +84,7 @@ def masked_scatter_backward(grad: Any, mask: Any, sizes: Sequence[int]) -> Any:
 
 def _spread_gradient(grad: Any, size: Sequence[int], taps: Callable[[int, int, int], list[Tap]]) -> Any:
     """The gradient of an axis after an axis: each place gives to the elements that it read."""
-    g = _to_float32(grad)
+    g = to_float32(grad)
     for p in range(len(size) - 2):
         n, m, dim = size[2 + p], g.shape[2 + p], 2 + p
         shape = [n if d == dim else g.shape[d] for d in range(g.ndim)]
@@ -163,7 +166,25 @@ def _cubic(x: Any, k: int) -> Any:
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
-_SUM, _MEAN, _MAX = 0, 1, 2  # torch's numbers of modes of a bag
+def nll_loss_backward(
+    grad: Any, x: Any, target: Any, weight: Any, reduction: int, ignored: int, total_weight: Any
+) -> Any:
+    """-weight at each row's own class, 0 elsewhere, times the gradient of the loss. Of ``x`` it reads no value, which
+    torch's own operation has among its operands."""
+    torch, dim = _torch(), min(x.dim() - 1, 1)
+    row, g = target.unsqueeze(dim), to_float32(grad)
+    if reduction == _MEAN:
+        g = g / to_float32(total_weight)
+    if g.dim():
+        g = g.unsqueeze(1)
+    if weight is not None:
+        g = g * to_float32(weight)[torch.where(row != ignored, row, 0)]
+    number = torch.arange(x.shape[dim], device=x.device)[(..., *[None] * (x.dim() - dim - 1))]
+    # Not by multiplying with 0: a mean over no rows divides by 0.
+    return torch.where((number == row) & (row != ignored), -g, 0.0).to(x.dtype)
+
+
+_SUM, _MEAN, _MAX = 0, 1, 2  # torch's numbers of modes of a bag; a mean of a loss has the same
 
 
 def embedding_bag(weight: Any, indices: Any, offsets: Any, by_freq: bool = False, mode: int = 0, sparse: bool = False,
@@ -179,13 +200,13 @@ def embedding_bag(weight: Any, indices: Any, offsets: Any, by_freq: bool = False
     bag = (torch.arange(count, device=indices.device)[:, None] >= offsets[:bags]).sum(1) - 1
     kept = torch.ones_like(indices, dtype=torch.bool) if padding < 0 else indices != padding
     sizes = torch.zeros_like(offsets[:bags]).index_add(0, bag, kept.to(offsets.dtype))
-    rows = _to_float32(torch.nn.functional.embedding(indices, weight))
+    rows = to_float32(torch.nn.functional.embedding(indices, weight))
     if mode == _MAX:
         mine = (bag == torch.arange(bags, device=bag.device)[:, None]) & kept
         best, place = torch.where(mine[:, :, None], rows, float("-inf")).max(1)
         out = torch.where(sizes[:, None] > 0, best, 0.0)
         return out.to(weight.dtype), bag, sizes, indices[place]
-    rows = rows if shares is None else rows * _to_float32(shares)[:, None]
+    rows = rows if shares is None else rows * to_float32(shares)[:, None]
     rows = torch.where(kept[:, None], rows, 0.0)
     out = rows.new_zeros(bags, weight.shape[1]).index_add(0, bag, rows)
     if mode == _MEAN:
@@ -199,13 +220,13 @@ def embedding_bag_backward(grad: Any, indices: Any, bag: Any, sizes: Any, best: 
     torch = _torch()
     if by_freq:
         return NotImplemented
-    g = _to_float32(grad)
+    g = to_float32(grad)
     made = g.new_zeros(rows, g.shape[1])
     if mode == _MAX:
         return made.scatter_add(0, best, torch.where(sizes[:, None] > 0, g, 0.0)).to(grad.dtype)
     if mode == _MEAN:
         g = g / sizes.clamp(min=1)[:, None]
-    given = g[bag] if shares is None else g[bag] * _to_float32(shares)[:, None]
+    given = g[bag] if shares is None else g[bag] * to_float32(shares)[:, None]
     if padding >= 0:
         given = torch.where((indices != padding)[:, None], given, 0.0)
     return made.index_add(0, indices, given).to(grad.dtype)
@@ -227,6 +248,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten.softshrink_backward.default": shrink_backward,
     "aten.rrelu_with_noise_backward.default": rrelu_backward,
     "aten.masked_scatter_backward.default": masked_scatter_backward,
+    "aten.nll_loss_backward.default": nll_loss_backward,
+    "aten.nll_loss2d_backward.default": nll_loss_backward,
     "aten.upsample_linear1d_backward.default": linear_backward,
     "aten.upsample_bilinear2d_backward.default": linear_backward,
     "aten.upsample_trilinear3d_backward.default": linear_backward,
@@ -256,9 +279,9 @@ KEPT = frozenset(
 ADDED = (
     "_adaptive_avg_pool2d", "_addmm_activation", "_batch_norm_no_update", "_batch_norm_with_update",
     "_batch_norm_with_update_functional", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
-    "batch_norm_backward", "dist", "elu", "empty_strided",
-    "grid_sampler_2d", "hardtanh", "ldexp", "narrow_copy", "native_batch_norm", "tril_indices", "triu_indices",
-    "upsample_bicubic2d", "upsample_bilinear2d", "upsample_trilinear3d",
+    "batch_norm_backward", "dist", "elu", "empty_strided", "grid_sampler_2d", "hardtanh", "ldexp", "linalg_vector_norm",
+    "narrow_copy", "native_batch_norm", "tril_indices", "triu_indices", "upsample_bicubic2d", "upsample_bilinear2d",
+    "upsample_trilinear3d",
 )  # fmt: skip
 
 

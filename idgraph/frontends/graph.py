@@ -7,6 +7,7 @@ Numbers that torch lifts out of a program as tensors.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -202,10 +203,29 @@ class CapturedProgram:
     mutated: tuple[str, ...] = ()
     claimed: bool = False
     table: dict[str, Node] = field(init=False, repr=False, compare=False)
+    updates: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", {n.name: n for n in self.nodes})
         check(self)
+        object.__setattr__(self, "updates", self._updates())
+
+    def _updates(self) -> frozenset[str]:
+        """Nodes that may write their first operand, an argument, where it lies: its new value is theirs, and nothing
+        else reads it."""
+        pairs = zip(self.results, self.mutated, strict=False)
+        values = Counter(v.name for v in self.results if isinstance(v, Ref))
+        new = {v.name: x for v, x in pairs if isinstance(v, Ref) and v.name not in self.mutated}
+        read: Counter[str] = Counter()
+        needed = {n.name for n in self.nodes}.difference(r for n in self.nodes for r in n.refs()).union(values)
+        for n in reversed(self.nodes):
+            if n.name in needed:  # of what is copied to, only the shape is read
+                refs = [*refs_of(n.args[1:])] if n.target == "aten.copy.default" else [*n.refs()]
+                read.update(refs)
+                needed.update(refs)
+        made = [n for n in self.nodes if n.name in new and n.args[:1] == (Ref(new[n.name]),)]
+        alone = [n.name for n in made if read[new[n.name]] == 1 and not values[new[n.name]]]
+        return frozenset(() if self.claimed else alone)
 
     def __getitem__(self, name: str) -> Node:
         return self.table[name]

@@ -77,6 +77,7 @@ class Call:
     memory: Tensor | None = None  # of the first operand: the tensor without gaps that it is a view of, or itself
     memory_order: tuple[int, ...] = ()  # its axes as they lie in memory, outermost first
     operand_offset: Size = 0  # elements from the start of that memory to the first operand
+    updates: bool = False  # whether the result may be written in the memory of the first operand
     used: set[int | str] = field(default_factory=set[int | str])
 
     def get(self, position: int, name: str, default: object = _MISSING) -> object:
@@ -361,7 +362,7 @@ class Builder:
             handler = COMPLEX.get(node.target)
         if handler is None:
             raise Unmapped("its meaning for complex numbers is not known here")
-        call = Call(node, self.fusion, args, kwargs, *self._memory(node))
+        call = Call(node, self.fusion, args, kwargs, *self._memory(node), node.name in self.program.updates)
         with self.fusion.at_line(node.line):
             try:
                 result = handler(call)

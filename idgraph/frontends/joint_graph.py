@@ -10,15 +10,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from idgraph.frontends.decompositions import nll_loss_backward, to_float32
 from idgraph.frontends.torch_arrays import load_torch
-
-_MEAN = 1  # torch's numbers of reductions
-
-
-def _at_least_float32(x: Any) -> Any:
-    """Narrow floats are computed as float32."""
-    torch: Any = load_torch("whose graph it is")
-    return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _log_softmax(x: Any, dim: int, half_to_float: bool) -> Any:
@@ -26,7 +19,7 @@ def _log_softmax(x: Any, dim: int, half_to_float: bool) -> Any:
     torch: Any = load_torch("whose graph it is")
     if not x.dim() or not x.dtype.is_floating_point or any(isinstance(n, int) and not n for n in x.shape):
         return NotImplemented
-    wide = _at_least_float32(x)
+    wide = to_float32(x)
     moved = wide - torch.amax(wide, dim, keepdim=True)
     found = moved - torch.log(torch.sum(torch.exp(moved), dim, keepdim=True))
     return found if half_to_float else found.to(x.dtype)
@@ -36,29 +29,8 @@ def _log_softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> Any:
     torch: Any = load_torch("whose graph it is")
     if not output.dim():
         return NotImplemented
-    g = _at_least_float32(grad)
-    return (g - torch.exp(_at_least_float32(output)) * torch.sum(g, dim, keepdim=True)).to(dtype)
-
-
-def _nll_loss_backward(
-    grad: Any, x: Any, target: Any, weight: Any, reduction: int, ignored: int, total_weight: Any
-) -> Any:
-    """-weight at each row's own class, 0 elsewhere, times the gradient of the loss. Of ``x`` it reads no value, which
-    torch's own operation has among its operands."""
-    torch: Any = load_torch("whose graph it is")
-    if x.dim() < 2:
-        return NotImplemented
-    row = target.unsqueeze(1)
-    g = _at_least_float32(grad)
-    if reduction == _MEAN:
-        g = g / _at_least_float32(total_weight)
-    if g.dim():
-        g = g.unsqueeze(1)
-    if weight is not None:
-        g = g * _at_least_float32(weight)[torch.where(row != ignored, row, 0)]
-    number = torch.arange(x.shape[1], device=x.device).view(1, -1, *[1] * (x.dim() - 2))
-    # Not by multiplying with 0: a mean over no rows divides by 0.
-    return torch.where((number == row) & (row != ignored), -g, 0.0).to(x.dtype)
+    g = to_float32(grad)
+    return (g - torch.exp(to_float32(output)) * torch.sum(g, dim, keepdim=True)).to(dtype)
 
 
 def _equal_slices(x: Any, size: Any, dim: int = 0) -> Any:
@@ -136,8 +108,12 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._log_softmax_backward_data.default: _log_softmax_backward,
         aten.convolution.default: _convolution,
         aten.convolution_backward.default: _convolution_backward,
-        aten.nll_loss_backward.default: _nll_loss_backward,
-        aten.nll_loss2d_backward.default: _nll_loss_backward,
+        aten.nll_loss_backward.default: nll_loss_backward,
+        aten.nll_loss2d_backward.default: nll_loss_backward,
+        **{
+            op: torch._decomp.decomposition_table[op]
+            for op in (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+        },
         aten.split.Tensor: _equal_slices,
         aten.split_with_sizes.default: _sized_slices,
         aten.unbind.int: _unbind,

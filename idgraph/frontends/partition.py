@@ -443,7 +443,8 @@ def _is_computed(plan: PartitionPlan, named: Mapping[str, Node], n: Node) -> boo
         if source is None:
             return False
         n = source
-    return n.name not in plan.reasons and not is_projection(plan, n)
+    opaque = n.name in plan.reasons or is_projection(plan, n)
+    return not opaque and n.name not in plan.program.updates  # which is an argument by then
 
 
 def _make_partition(

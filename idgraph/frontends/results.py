@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -135,10 +136,16 @@ class ResultBuilder:
         names = [""] * len(rest)
         for n, make in self._own:
             names[n] = self._own_name(make, call, rest[n], source)
-        for (at, _), name in zip(self._written, changed, strict=True):
+        copied: list[tuple[str, str]] = []
+        for (at, _), make, name in zip(self._written, self._changed, changed, strict=True):
             if not is_torch(call.given[at]):
                 return None
-            source.add(f"a{at}.detach().copy_({name})", [f"a{at}", name])
+            if not _is_written(call.given[at], make(call)):
+                copied.append((f"a{at}", name))
+        if copied:  # in one launch, where types and strides allow it
+            to, of = (", ".join(names) for names in zip(*copied, strict=True))
+            copy = source.bind("foreach_copy", import_module("torch")._foreach_copy_)
+            source.add(f"{copy}([{to}], [{of}])", [x for pair in copied for x in pair])
         bases: dict[str, tuple[str, str]] = {}
         for n, make in self._views:
             root, base, _ = cast("partial[Any]", make).args
@@ -316,8 +323,18 @@ def memory_of(value: Any) -> int:
     return id(base)
 
 
+def _is_written(given: object, value: object) -> bool:
+    """Whether the new value of an argument is the argument, whose memory kernels have written."""
+    if not (is_torch(given) and is_torch(value)):
+        return given is value
+    same = given.data_ptr() == value.data_ptr() and given.stride() == value.stride()
+    return same and given.device == value.device
+
+
 def _write_back(given: object, value: object, node: Node) -> None:
     """Tensors that the program changes in place are changed in the tensor given."""
+    if _is_written(given, value):
+        return
     if isinstance(given, np.ndarray):
         given[...] = to_numpy(value) if is_torch(value) else value
     elif is_torch(given):

@@ -418,7 +418,7 @@ def _decomposed(torch: Any, module: Any) -> Any:
     if not any(n.target in known and target_name(n.target) not in HANDLERS for n in calls):
         return module
     given = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
-    fake = torch._guards.detect_fake_mode(given)
+    fake, given = _one_fake_mode(torch, given)
     whole = {n.target for n in calls if _is_attention_with_more(n)}
     needed = {op: f for op, f in known.items() if target_name(op) not in HANDLERS and op not in whole}
     make_fx: Any = torch.fx.experimental.proxy_tensor.make_fx
@@ -431,6 +431,20 @@ def _decomposed(torch: Any, module: Any) -> Any:
     for node, name in zip([n for n in taken.graph.nodes if n.op == "placeholder"], names, strict=True):
         node._rename(name)
     return taken
+
+
+def _one_fake_mode(torch: Any, values: list[Any]) -> tuple[Any, list[Any]]:
+    """The mode of these values without data, and they; `make_fx` of tensors with data gives each a mode of its own, in
+    whose place one for all stands."""
+    fake: Any = torch._subclasses.fake_tensor
+    if len({id(v.fake_mode) for v in values if isinstance(v, fake.FakeTensor)}) < 2:
+        return torch._guards.detect_fake_mode(values), values
+    mode = fake.FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        return mode, [
+            torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device) if is_torch(v) else v
+            for v in values
+        ]
 
 
 def _is_attention_with_more(node: Any) -> bool:

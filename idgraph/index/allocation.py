@@ -301,15 +301,18 @@ def row_major(t: Tensor) -> bool:
 
 
 def aliased_updates(fusion: Fusion, exprs: Sequence[TensorExpr]) -> dict[Tensor, Tensor]:
-    """Tensors that a scatter updates and nothing else needs, each with the tensor whose memory it may live in."""
+    """Tensors that a scatter updates and nothing else needs, each with the tensor whose memory it may live in. An input
+    is updated where that is asked for, by a scatter whose result is an output."""
     found: dict[Tensor, Tensor] = {}
     live = frozenset(exprs)
     for e in reversed(exprs):
         x = e.inputs[0] if e.op in SCATTERS else None
-        if x is None or x.definition is None or fusion.is_output(x) or x.memory != "auto":
+        if x is None or fusion.is_output(x) or x.memory != "auto":
+            continue
+        if x.definition is None and not (e.attrs.get("in_place") is True and fusion.is_output(e.output)):
             continue
         alone = live_uses(x, live) == (e,) and e.operands_of(x) == (0,)
-        if alone and row_major(x) and row_major(e.output):
+        if alone and row_major(x) and row_major(e.output) and x.alignment >= e.output.alignment:
             found[x] = found.get(e.output, e.output)
     return found
 
@@ -360,7 +363,7 @@ class Allocator:
         return found
 
     def _decide(self, t: Tensor) -> Storage:
-        if t.definition is None:
+        if t.definition is None and t not in self._updated:
             return Storage(t, _buffer_of_alias(t, t, "input"))
         if t.definition in self._counted:
             return Storage(t)

@@ -225,13 +225,14 @@ def _same_block(exprs: Sequence[TensorExpr], ways: Mapping[TensorExpr, tuple[str
 
 
 def launch_dims(
-    groups: Sequence[Sequence[Node]], ways: Mapping[TensorExpr, tuple[str, ...]]
+    groups: Sequence[Sequence[Node]], ways: Mapping[TensorExpr, tuple[str, ...]], maps: IndexMaps
 ) -> dict[TensorExpr, tuple[str, ...]]:
-    """For each expression the thread dimensions of the kernel that it is in."""
+    """For each expression the thread dimensions of the kernel that it is in, but those along which there is one."""
     found: dict[TensorExpr, tuple[str, ...]] = {}
     for group in groups:
         inside = exprs_of(group)
-        used = tuple(dict.fromkeys(w for e in inside for w in ways[e] if is_thread(w)))
+        loops = [(w, v) for e in inside for w, v in zip(ways[e], maps.loops(e), strict=True)]
+        used = tuple(dict.fromkeys(w for w, v in loops if is_thread(w) and v.extent != 1))
         found.update(dict.fromkeys(inside, used))
     return found
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.index.access_relation import IndexMaps, LoopVariable
+from idgraph.index.access_relation import AccessFunction, IndexMaps, LoopVariable
 from idgraph.index.allocation import is_block, is_thread, live_uses
 from idgraph.index.loop_tree import (
     LoopNest,
@@ -87,7 +87,7 @@ def race_conflicts(model: Model, exprs: Sequence[TensorExpr]) -> list[tuple[tupl
     ways = model.ways
     stored = {t: model.storage(t) for e in exprs for t in e.outputs}
     for tensors, check in _checks(
-        exprs, tree, model, stored, Runs(ways, launch_dims(launch_groups(tree, ways, model), ways))
+        exprs, tree, model, stored, Runs(ways, launch_dims(launch_groups(tree, ways, model), ways, model))
     ):
         try:
             check()
@@ -172,11 +172,11 @@ def _check_use(
     depth = _shared_depth(paths, made, use) if made is not None else 0
     if made is None or depth == 0:
         return []
-    slots = maps.read(use, operand).slots
-    loops = maps.loops(use)
+    read, loops = maps.read(use, operand), maps.loops(use)
+    slots = read.slots
     skip = set(reduced(made, maps.loops(made)))
     for p in range(t.inline_position, min(depth, len(slots))):
-        if p in skip or not _same_value(slots[p], loops[p].symbol):
+        if p in skip or not _same_value(slots[p], loops[p].symbol, read):
             raise ScheduleError(
                 f"{use.output.name} reads {t.name} inside loop {p}, which is still computing it",
                 where=use.source_line,
@@ -191,7 +191,7 @@ def _check_use(
                 subject=(t.name, use.output.name),
             )
     found: list[Crossing] = []
-    for way, writer, reader in _other_threads(t, made, use, depth, slots, maps, home, threads):
+    for way, writer, reader in _other_threads(t, made, read, depth, maps, home, threads):
         if is_block(way) or not (home.is_shared or home.in_memory):
             raise _race(t, made, use, way, writer, reader)
         found.append(Crossing(t, use, way))
@@ -199,30 +199,26 @@ def _check_use(
 
 
 def _other_threads(
-    t: Tensor,
-    made: TensorExpr,
-    use: TensorExpr,
-    depth: int,
-    slots: Sequence[Expr | None],
-    maps: IndexMaps,
-    home: Place,
-    threads: Runs,
+    t: Tensor, made: TensorExpr, read: AccessFunction, depth: int, maps: IndexMaps, home: Place, threads: Runs
 ) -> Iterator[tuple[str, str, str]]:
     """Dimensions along which the thread that reads an element may not be the one that wrote it: (dimension, how it is
     written, how it is read)."""
-    loops, produced = maps.loops(use), maps.loops(made)
-    own = {way: loops[p] for p, way in enumerate(threads.ways[use]) if is_thread(way)}
+    use, slots, produced, write = read.expr, read.slots, maps.loops(made), maps.write(made)
+    own = {way: x for x, way in zip(maps.loops(use), threads.ways[use], strict=True) if is_thread(way)}
+    skip, private = reduced(made, produced), not (home.is_shared or home.in_memory)
+    varying = {n for x in (*write.logical, *write.conditions) for n in x.names}
+    repeated = {n for x in write.replicas for n in x.names}
     for p in range(depth, len(threads.ways[made])):
         way = threads.ways[made][p]
-        if way not in threads.dims[made] or p in reduced(made, produced):
+        if way not in threads.dims[made] or p in skip:
             continue
+        if private and produced[p].name in repeated - varying:
+            continue  # every thread along it computes the same
         reader = own.get(way)
-        if reader is None or p >= len(slots) or not _same_value(slots[p], reader.symbol):
+        if reader is None or p >= len(slots) or not _same_value(slots[p], reader.symbol, read):
             yield way, f"{way} holds axis {t.loop[p].name}", f"at {slots[p]} of that axis"
-    if not (home.is_shared or home.in_memory):
+    if private:
         return  # each thread has written a copy of its own
-    skip = reduced(made, produced)
-    repeated = {n for x in maps.write(made).replicas for n in x.names}
     held = {way for p, way in enumerate(threads.ways[made]) if p not in skip and produced[p].name not in repeated}
     for way in threads.dims[use]:
         if way not in held and not (home.is_shared and is_block(way)):
@@ -247,5 +243,6 @@ def line_of(e: TensorExpr | None) -> str:
     return f" ({e.source_line})" if e is not None and e.source_line else ""
 
 
-def _same_value(a: Expr | None, b: Expr) -> bool:
-    return a is not None and (a == b or simplify(a - b) == 0)
+def _same_value(a: Expr | None, b: Expr, read: AccessFunction) -> bool:
+    """Whether the two are equal wherever the access happens."""
+    return a is not None and (a == b or simplify(a - b) == 0 or simplify(a - b, facts=read.conditions) == 0)

@@ -322,10 +322,12 @@ def index_put(
     accumulate: bool = False,
     *,
     name: str | None = None,
+    in_place: bool = False,
 ) -> Tensor:
     """x with values written, or added, at ``x[indices]`` (see `index`); values broadcast to the written elements.
 
     Without ``accumulate`` the last of several writers of one element wins. Negative indices count from the end.
+    ``in_place``: kernels may write the memory of x, an input that nothing else reads; the output is then that array.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -339,17 +341,18 @@ def index_put(
             _same_type(x, values)
         if not isinstance(accumulate, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OperationError(f"accumulate {accumulate!r} is neither True nor False")
-        return put_at(x, dims, found, values, accumulate, name)
+        return put_at(x, dims, found, values, accumulate, name, in_place)
 
 
 def put_at(
     x: Tensor, dims: Sequence[int], found: Sequence[Tensor], values: Tensor | Scalar, accumulate: bool,
-    name: str | None = None,
+    name: str | None = None, in_place: bool = False,
 ) -> Tensor:  # fmt: skip
     """`index_put` at indices of the axes ``dims`` that count from 0: a negative one is out of range."""
     target, at, order = _to_front(x, list(dims))
     wide = _wide(x.dtype) if accumulate else x.dtype
     attrs: dict[str, Attr] = {"dims": tuple(at), "accumulate": accumulate}
+    attrs |= {"in_place": True} if in_place else {}
     if wide != x.dtype:
         target = cast(target, wide)
         values = cast(values, wide) if isinstance(values, Tensor) else values

@@ -68,11 +68,12 @@ AXIS, END = "axis'", "end'"
 @dataclass(slots=True)
 class KernelInterpreter:
     """``only``: the accesses, by identity, that must stay inside their arrays. With ``blocks`` the first two blocks and
-    the last are checked, else all."""
+    the last are checked, else all. Of a dimension along which ``launch`` has one, that one is every one."""
 
     name: str
     symbols: Mapping[str, int]
     blocks: bool
+    launch: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict[str, "tuple[Expr, ...]"])
     only: frozenset[int] = frozenset()
     undecided: list[str] = field(default_factory=list[str])
     touched: dict[str, list[tuple[Access, Array]]] = field(default_factory=dict[str, "list[tuple[Access, Array]]"])
@@ -139,7 +140,9 @@ class KernelInterpreter:
         again = np.repeat(np.arange(count), steps.size)
         inner = sum(self.barriers(x, at) for x in s.body)
         epoch, block, thread = at.epoch[again], at.block[again], at.thread[again]
-        if s.parallel.startswith("threadIdx"):
+        if self.launch.get(s.parallel) == (1,):
+            pass
+        elif s.parallel.startswith("threadIdx"):
             thread = thread + (var + 1 << 12 * "xyz".index(s.parallel[-1]))  # in whichever order the loops stand
         elif s.parallel.startswith("blockIdx"):
             block = block + (var + 1 << (0, 32, 49)["xyz".index(s.parallel[-1])])

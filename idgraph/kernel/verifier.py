@@ -321,7 +321,7 @@ def verify_kernel(
     whole = KernelInterpreter(name, known, blocks=False, only=frozenset(map(id, open_)))
     if open_:
         whole.run(body)
-    shared = KernelInterpreter(name, known, blocks=True)
+    shared = KernelInterpreter(name, known, blocks=True, launch=launch)
     shared.run(body)
     shared.check_races()
     undecided = (*whole.undecided, *unknown)

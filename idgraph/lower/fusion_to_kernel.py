@@ -94,7 +94,7 @@ def lower_fusion(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "")
     allocator = Allocator(fusion, maps.loops, threads=threads, serial=not threads)
     ways = allocator.ways
     groups = launch_groups(tree, ways, maps) if threads else [[node] for node in tree]
-    how = ThreadMapping(ways, launch_dims(groups, ways), threads)
+    how = ThreadMapping(ways, launch_dims(groups, ways, maps), threads)
     stored = bind_buffers(exprs, allocator, how, [exprs_of(group) for group in groups])
     crossings = check_races(exprs, tree, maps, stored, how)
     builder = _KernelBuilder(maps, allocator, stored, how, crossings)

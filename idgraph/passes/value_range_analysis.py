@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from idgraph.arith import TRUE, Expr, simplify, symbol
 from idgraph.arith.interval import interval
@@ -60,6 +61,15 @@ class ValueInterval:
         """Whether every number of it lies from ``lo`` to ``hi``; what is not a number is not asked about."""
         return lo <= self.lo and self.hi <= hi
 
+    @property
+    def empty(self) -> bool:
+        """Whether no number lies between the ends."""
+        return self.lo > self.hi
+
+    def met(self, other: ValueInterval) -> ValueInterval:
+        """What both ranges have."""
+        return ValueInterval(max(self.lo, other.lo), min(self.hi, other.hi), self.nan and other.nan)
+
     def joined(self, other: ValueInterval) -> ValueInterval:
         """The least range that has both."""
         return ValueInterval(min(self.lo, other.lo), max(self.hi, other.hi), self.nan or other.nan)
@@ -78,11 +88,25 @@ class Ranges:
     """
 
     known: dict[str, ValueInterval] = field(default_factory=dict[str, ValueInterval])
+    implied: dict[str, dict[str, ValueInterval]] = field(default_factory=dict[str, dict[str, ValueInterval]])
+    """Truth value -> where it is true, ranges of what was compared for it."""
+    casts: dict[str, Compute] = field(default_factory=dict[str, Compute])
+    """Conversions, by what they set."""
+    named: set[str] = field(default_factory=set[str])
+    """Variables that something of these two is about."""
 
     def without(self, names: Iterable[str]) -> Ranges:
         """A copy that knows nothing of ``names``."""
-        gone = frozenset(names)
-        return Ranges({n: r for n, r in self.known.items() if n not in gone})
+        made = Ranges(dict(self.known), dict(self.implied), dict(self.casts), set(self.named))
+        made.forget(frozenset(names))
+        return made
+
+    def forget(self, gone: Collection[str]) -> None:
+        """Know nothing more of variables, nor of others by them."""
+        for name in gone:
+            self.known.pop(name, None)
+        self.implied = {n: r for n, r in self.implied.items() if n not in gone and r.keys().isdisjoint(gone)}
+        self.casts = {n: s for n, s in self.casts.items() if n not in gone and _source(s) not in gone}
 
     def learn(self, s: Stmt) -> None:
         """Know the value that a statement sets; an earlier one is gone."""
@@ -95,9 +119,54 @@ class Ranges:
                 found = self.union([*(o for _, o in cases), default], dtype)
             case _:
                 return
-        self.known.pop(name, None)
+        implied = self._implied(s) if isinstance(s, Compute) and dtype == "bool" else {}
+        if name in self.known or name in self.named:
+            self.forget((name,))
         if found is not None:
             self.known[name] = found
+        if implied and name not in implied:
+            self.implied[name] = implied
+            self.named |= {name, *implied}
+        if isinstance(s, Compute) and s.op == "cast" and _source(s) not in ("", name):
+            self.casts[name] = s
+            self.named |= {name, _source(s)}
+
+    def _implied(self, s: Compute) -> dict[str, ValueInterval]:
+        """Ranges of variables where a comparison, or all of several, is true: then none of them is nan."""
+        match s.op, s.operands:
+            case "logical_and" | "bitwise_and", [Local(a, "bool", None), Local(b, "bool", None)]:
+                one, other = self.implied.get(a, {}), self.implied.get(b, {})
+                return one | {n: r.met(one[n]) if n in one else r for n, r in other.items()}
+            case "ge" | "gt" | "le" | "lt", [Local(name, dtype, None), Constant(c)] if dtype == s.compute and (
+                _is_number_of(c, dtype) if is_float(dtype) else isinstance(c, int)
+            ):
+                least, below = (c, math.nextafter(c, -math.inf) if is_float(dtype) else c - 1)
+                above = math.nextafter(c, math.inf) if is_float(dtype) else c + 1
+                ends = {
+                    "ge": (least, math.inf),
+                    "gt": (above, math.inf),
+                    "le": (-math.inf, c),
+                    "lt": (-math.inf, below),
+                }
+                return {name: ValueInterval(*ends[s.op])}
+            case _:
+                return {}
+
+    def chosen(self, s: Compute) -> list[ValueInterval | None]:
+        """The ranges of what a ``where`` may choose: the first as the comparisons behind the condition leave it; it is
+        left out where they leave nothing."""
+        condition, first, second = s.operands
+        implied = self.implied.get(condition.name, {}) if isinstance(condition, Local) else {}
+        rest = [self.of(second, s.compute)]
+        if any(self.known[n].met(r).empty for n, r in implied.items() if n in self.known):
+            return rest
+        inner = Ranges(
+            {**self.known, **{n: self.known[n].met(r) if n in self.known else r for n, r in implied.items()}}
+        )
+        made = self.casts.get(first.name) if isinstance(first, Local) else None
+        if made is not None and _source(made) in implied:
+            return [inner.of_compute(made), *rest]
+        return [inner.of(first, s.compute), *rest]
 
     def of(self, o: Operand, dtype: DType) -> ValueInterval | None:
         """The range of an operand that an operation in ``dtype`` reads; None where nothing is known of it."""
@@ -115,14 +184,7 @@ class Ranges:
 
     def union(self, operands: Sequence[Operand], dtype: DType) -> ValueInterval | None:
         """All values of several operands."""
-        found = [self.of(o, dtype) for o in operands]
-        known = [r for r in found if r is not None]
-        if len(known) < len(found):
-            return None
-        out = known[0]
-        for r in known[1:]:
-            out = out.joined(r)
-        return out
+        return _hull([self.of(o, dtype) for o in operands])
 
     def of_compute(self, s: Compute) -> ValueInterval | None:
         """The range of what an operation makes; None where it is not known, or an integer may wrap.
@@ -154,7 +216,7 @@ class Ranges:
 
     def _of_integers(self, s: Compute) -> ValueInterval | None:
         if s.op == "where":
-            found = self.union(s.operands[1:], s.compute)
+            found = _hull(self.chosen(s))
         else:
             found = _of_integers(s.op, [self.of(o, s.compute) for o in s.operands])
         if found is None or found.nan or not (isinstance(found.lo, int) and isinstance(found.hi, int)):
@@ -162,16 +224,13 @@ class Ranges:
         return _fitting(_fitting(found, s.compute), s.local.dtype) or _of_type(s.local.dtype)
 
     def _of_floats(self, s: Compute) -> ValueInterval | None:
-        spans = [self.of(o, s.compute) for o in (s.operands[1:] if s.op == "where" else s.operands)]
+        spans = self.chosen(s) if s.op == "where" else [self.of(o, s.compute) for o in s.operands]
         if s.op in ("maximum", "minimum"):
             spans = [r or ValueInterval(-math.inf, math.inf, nan=True) for r in spans]
         given = [r for r in spans if r is not None]
         if len(given) < len(spans) or not given:
             return None
-        if s.op == "where":
-            found = given[0].joined(given[1])
-        else:
-            found = _of_floats(s.op, given)
+        found = _hull(spans) if s.op == "where" else _of_floats(s.op, given)
         if found is None:
             return None
         largest = max(abs(end) for r in (*given, found) for end in (r.lo, r.hi))
@@ -180,6 +239,17 @@ class Ranges:
         for dtype in dict.fromkeys((s.compute, s.local.dtype)):
             found = _rounded(found, largest, dtype) if s.op in _ROUNDING else _converted(found, dtype)
         return found
+
+
+def _hull(found: Sequence[ValueInterval | None]) -> ValueInterval | None:
+    known = [r for r in found if r is not None]
+    return reduce(ValueInterval.joined, known) if known and len(known) == len(found) else None
+
+
+def _source(s: Compute) -> str:
+    """The variable that a conversion reads; none of a number."""
+    (x,) = s.operands
+    return x.name if isinstance(x, Local) and x.at is None else ""
 
 
 def _of_type(dtype: DType) -> ValueInterval | None:
@@ -349,8 +419,7 @@ def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found, once: frozenset
                 _collect(s.body, ranges, found, once)
             case Loop() | If() | SingleThread() | StraightLineBlock() | BoundsCheck():
                 changed = all_sets((s,))
-                for name in changed:
-                    ranges.known.pop(name, None)
+                ranges.forget(changed)
                 inner = ranges.without(changed)
                 _collect(s.body, inner, found, once)
                 if isinstance(s, If | BoundsCheck):

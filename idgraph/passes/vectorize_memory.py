@@ -50,7 +50,7 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
-from idgraph.kernel.statements import LANE
+from idgraph.kernel.statements import LANE, bodies
 from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.passes.lane_loop_fusion import guard_provenance, merge_provenance, split_constant
 from idgraph.schedule.access_strides import LEAST_REALIGNED
@@ -87,12 +87,11 @@ def with_vector_loads(kernel: Kernel) -> Kernel:
           y[i*2 + 1] = b_v1
     """
     read_only = read_only_buffers(kernel.buffers, kernel.body)
-    readers = Counter(x for s in walk(kernel.body) for x in reads(s))
 
     def joined(body: Sequence[Stmt]) -> Sequence[Stmt]:
         loads = _Loads(read_only | unchanged(body))
         made = map_body(loads.joined(body, ValueNumbering(), {}), loads.serving)
-        return _Tests(loads, readers).under(made)
+        return _Tests(loads).under(made)
 
     return replace(kernel, body=in_lanes(kernel.body, joined))
 
@@ -167,7 +166,10 @@ def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, in
     return found
 
 
-Known = dict[tuple[str, Expr], dict[int, Local]]
+Known = dict[tuple[str, Expr, Expr], dict[int, Local]]
+"""Buffer, base and guard -> the elements loaded of it."""
+Readers = Sequence[tuple[Stmt, tuple[Expr, ...]]]
+Wanted = dict[tuple[str, Expr, Expr], dict[int, Load]]
 
 
 class _Loads:
@@ -193,12 +195,12 @@ class _Loads:
             if isinstance(s, Let):
                 made += self.segment(segment, now, known)
                 segment = []
-                for key in [k for k in known if s.name in k[1].names]:  # the name means another value from here on
+                for key in [k for k in known if s.name in k[1].names | k[2].names]:  # another value from here on
                     del known[key]
         return made + self.segment(segment, now, known)
 
     def segment(self, body: Sequence[Stmt], now: ValueNumbering, known: Known) -> list[Stmt]:
-        wanted: dict[tuple[str, Expr], dict[int, Load]] = {}
+        wanted: Wanted = {}
         rest: list[Stmt] = []
         for s in body:
             if isinstance(s, Load) and self.joins(s):
@@ -216,7 +218,7 @@ class _Loads:
 
     def joins(self, s: Load) -> bool:
         """True of a load that others of the same element may stand for."""
-        return s.buffer.name in self.read_only and s.guard == TRUE and s.local.dtype == s.buffer.dtype
+        return s.buffer.name in self.read_only and s.local.dtype == s.buffer.dtype
 
     def serving(self, s: Stmt) -> Stmt:
         """A load with the purposes of the loads that it replaces."""
@@ -229,12 +231,12 @@ class _Loads:
             case _:
                 return s
 
-    def load(self, s: Load, wanted: dict[tuple[str, Expr], dict[int, Load]], known: Known) -> Local:
+    def load(self, s: Load, wanted: Wanted, known: Known) -> Local:
         base, constant = self.places.of(s.buffer, s.address)
-        have = known.setdefault((s.buffer.name, base), {})
+        have = known.setdefault((s.buffer.name, base, s.guard), {})
         if constant not in have:
             have[constant] = Local(f"{s.local.name}_v{next(self.numbers)}", s.local.dtype)
-            wanted.setdefault((s.buffer.name, base), {})[constant] = replace(s, local=have[constant])
+            wanted.setdefault((s.buffer.name, base, s.guard), {})[constant] = replace(s, local=have[constant])
             self.depths[have[constant].name] = len(self.facts)
         else:
             name = have[constant].name
@@ -252,8 +254,6 @@ class _Tests:
     """
 
     loads: _Loads
-    readers: Counter[str]
-    """Statements of the kernel that read each variable."""
 
     def under(self, lanes: Sequence[Stmt]) -> Sequence[Stmt]:
         """``lanes`` with those loads under tests."""
@@ -261,7 +261,7 @@ class _Tests:
             return lanes
         return self.body(lanes, tuple(_readers(lanes, ())))
 
-    def body(self, body: Sequence[Stmt], readers: Sequence[tuple[Stmt, tuple[Expr, ...]]]) -> list[Stmt]:
+    def body(self, body: Sequence[Stmt], readers: Readers) -> list[Stmt]:
         """One level of them."""
         made: list[Stmt] = []
         for guard, some in groupby(body, lambda s: s.guard if isinstance(s, Load) else TRUE):
@@ -281,20 +281,21 @@ class _Tests:
 
     def vectors(self, run: Sequence[Load]) -> list[VectorLoad]:
         """Those of them that are neighbours, joined."""
-        found: dict[tuple[str, Expr], dict[int, Load]] = {}
+        found: Wanted = {}
         for s in run:
-            if self.loads.joins(replace(s, guard=TRUE)):
+            if self.loads.joins(s):
                 base, at = self.loads.places.of(s.buffer, s.address)
-                found.setdefault((s.buffer.name, base), {}).setdefault(at, replace(s, guard=TRUE))
+                found.setdefault((s.buffer.name, base, TRUE), {}).setdefault(at, replace(s, guard=TRUE))
         return [s for s in _vector_loads(found) if isinstance(s, VectorLoad)]
 
-    def serve(self, made: set[str], guard: Expr, readers: Sequence[tuple[Stmt, tuple[Expr, ...]]]) -> bool:
+    def serve(self, made: set[str], guard: Expr, readers: Readers) -> bool:
         """True where these variables are read under ``guard`` only."""
-        mine = [(s, facts, names) for s, facts in readers if (names := reads(s) & made)]
-        if Counter(x for _, _, names in mine for x in names) != Counter({x: self.readers[x] for x in made}):
-            return False
+        set_here = Counter(s.name for s, _ in readers if isinstance(s, Let))
+        if any(set_here[name] > 1 for name in guard.names):
+            return False  # another number where some of them are read
+        mine = [(s, facts) for s, facts in readers if reads(s) & made]
         proved: dict[tuple[Expr, ...], bool] = {}
-        for s, facts, _ in mine:
+        for s, facts in mine:
             if not isinstance(s, Select):
                 return False
             known = list(facts)
@@ -313,17 +314,16 @@ def _readers(body: Sequence[Stmt], facts: tuple[Expr, ...]) -> Iterator[tuple[St
     """Statements with the conditions of the tests around them."""
     for s in body:
         yield s, facts
-        if isinstance(s, If):
-            yield from _readers(s.body, (*facts, s.condition))
-        elif isinstance(s, BoundsCheck):
-            yield from _readers(s.body, facts)
+        yield from _readers(bodies(s), (*facts, s.condition) if isinstance(s, If) else facts)
 
 
-def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]:
+def _vector_loads(wanted: Wanted) -> list[Stmt]:
+    """Neighbours joined; those under one guard, which only `_Tests` may join, side by side."""
     made: list[Stmt] = []
-    for (_, base), loads in wanted.items():
+    guards = {guard: n for n, (_, _, guard) in enumerate(reversed(wanted))}
+    for (_, base, guard), loads in sorted(wanted.items(), key=lambda w: -guards[w[0][2]]):
         buffer = next(iter(loads.values())).buffer
-        joined = _chunks(set(loads), base, buffer)
+        joined = _chunks(set(loads), base, buffer) if guard == TRUE else []
         inside = {n for first, width in joined for n in range(first, first + width)}
         for first, width in joined:
             made.append(vector_load([loads[n] for n in range(first, first + width)], simplify(base + first)))

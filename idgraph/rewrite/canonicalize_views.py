@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 from idgraph.arith import is_true
-from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr
+from idgraph.ir import Fixed, Fusion, Mapped, Tensor, TensorExpr
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
@@ -194,7 +194,8 @@ def _is_cheap(t: Tensor) -> bool:
         seen.add(u)
         if e is None or e.op not in POINTWISE or not e.inputs or len(seen) > SCALARS or u.domain.exprs:
             return False
-        if not all(isinstance(r, Mapped) for row in e.reads for r in row) or any(x.ndim < t.ndim for x in e.inputs):
+        reads = [r for row in e.reads for r in row if not (isinstance(r, Fixed) and r.why == "broadcast")]
+        if not all(isinstance(r, Mapped) for r in reads) or any(x.ndim < t.ndim for x in e.inputs):
             return False
         work += e.inputs
     return True

@@ -7,7 +7,7 @@ Checks of loaded indices that failed, as kernels report them and as the user rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -421,6 +421,12 @@ def output_array(t: Tensor, flat: Array, env: Mapping[str, int]) -> Array:
     if want is None:
         return flat[places(t, env)]
     return np.lib.stride_tricks.as_strided(flat, shape, tuple(s * flat.itemsize for s in want))
+
+
+def updated_inputs(fusion: Fusion, homes: Collection[str]) -> dict[str, str]:
+    """Name of an output -> that of the input in whose memory kernels write it; ``homes``: tensors with buffers."""
+    found = [e for e in fusion.exprs if e.attrs.get("in_place") is True and e.output.name in homes]
+    return {e.output.name: x.name for e in found if (x := e.inputs[0]).definition is None and x.name not in homes}
 
 
 def passed_input(t: Tensor, g: BoundArray, env: Env, raw: bool) -> Array | RawOutput:

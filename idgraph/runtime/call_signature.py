@@ -23,7 +23,7 @@ from idgraph.index import buffer_size, strides
 from idgraph.ir import DType, Fusion, Tensor
 from idgraph.kernel.ir import PRIME, Buffer, Kernel, Loop, Stmt, bodies, shared_layout
 from idgraph.runtime.array_backends import UNMAPPED
-from idgraph.runtime.binding import BoundArray, Env, bind, bind_strides, fault_size
+from idgraph.runtime.binding import BoundArray, Env, bind, bind_strides, fault_size, updated_inputs
 from idgraph.runtime.executable import reused_memory
 from idgraph.runtime.source_function import function_of
 
@@ -115,6 +115,8 @@ class CallSignature:
         fusion = program.fusion
         listed = _Listed()
         homes = {b.title: b for b in program.plan.buffers if b.place != "private"}
+        updated = updated_inputs(fusion, homes)
+        homes |= {x: homes[t] for t, x in updated.items()}
         self.fusion = fusion
         self.names: dict[str, int] = {}  # of buffers; those that take one memory in turn have one number
         inputs: list[InputSpec] = []
@@ -125,18 +127,21 @@ class CallSignature:
         self.inputs = tuple(inputs)
         self.input_names = tuple(t.name for t in fusion.inputs)
         memory = reused_memory(program.plan)
-        written = [b for b in program.plan.buffers if b.place in ("output", "global")]
+        written = [b for b in program.plan.buffers if b.place in ("output", "global") and b.title not in updated]
         self.made = tuple(
             self._output_specs(listed, b, fusion, program.fusion_names) for b in written if b.name not in memory
         )
         self.names |= {b.name: self.names[memory[b.name]] for b in written if b.name in memory}
         self.kernels = tuple(self._kernel(listed, k, program.target) for k in program.plan.kernels)
-        # Of each output the number of its buffer, or -1 less the position of the input that it is.
+        # Of each output the number of its buffer, or -1 less the position of the input that it is, or is written in.
         positions = {t.name: n for n, t in enumerate(fusion.inputs)}
         self.outputs = tuple(
-            self.names[homes[t.name].name] if t.definition is not None else -1 - positions[t.name]
+            self.names[homes[t.name].name]
+            if t.definition is not None and t.name not in updated
+            else -1 - positions[updated.get(t.name, t.name)]
             for t in fusion.outputs
         )
+        self.updated = frozenset(positions[x] for x in updated.values())  # inputs that kernels write
         # Strides that follow from arrays: their tensors are bound one after another before any number is known.
         used = [*(i.tensor for i in inputs), *(m.tensor for m in self.made if m.tensor is not None)]
         self.free = tuple(t for t in used if any(s.op == "sym" and s.name.startswith("stride") for s in strides(t)))
@@ -257,7 +262,7 @@ Whole = Callable[[Sequence[Any], Any, bool], list[Any]]  # see `idgraph.runtime.
 class FastCallTemplate(NamedTuple):
     """A call in numbers. ``inputs``: the place of each among the caller's arrays, the number of its buffer,
     the bytes ahead of its first element, and its alignment in bytes. ``made``: the numbers of the buffers that are new.
-    ``buffers`` in all; ``order``: which new ones are the outputs.
+    ``buffers`` in all; ``order``: which new ones are the outputs, or -1 less the place of an array that kernels write.
 
     >>> print(FastCallTemplate(((0, 1, 0, 16),), (0,), 2, (0,)).text)
     def bound(pointer, launch, slow, make0):
@@ -299,7 +304,7 @@ class FastCallTemplate(NamedTuple):
             "        except (RuntimeError, MemoryError, ValueError):",
             f"            {hand_on}",
             f"        launch(({addresses}{',' * (self.buffers == 1)}), wait)",
-            f"        return [{', '.join(f'm{self.made[n]}' for n in self.order)}]",
+            f"        return [{', '.join(f'm{self.made[n]}' if n >= 0 else f'values[{-1 - n}]' for n in self.order)}]",
             "    return whole",
             "",
         ])  # fmt: skip

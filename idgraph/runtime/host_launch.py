@@ -27,6 +27,7 @@ from idgraph.runtime.binding import (
     global_buffer,
     passed_input,
     scalars_of,
+    updated_inputs,
 )
 from idgraph.runtime.executable import reused_memory
 from idgraph.runtime.loaded_program import LoadedKernels
@@ -54,15 +55,18 @@ class HostPrepared:
         program.check_sizes(self.env)  # and again when arrays have given free strides
         self._flat: dict[str, Any] = {}
         self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
+        updated = updated_inputs(fusion, self._homes)
+        self._homes |= {x: self._homes[t] for t, x in updated.items()}
         for t in fusion.inputs:
             made = flat_input(t, self._given[t.name], self.env)
+            made = made.copy() if t.name in updated.values() else made
             if t.name in self._homes:
                 self._flat[self._homes[t.name]] = self.placed(made)
         # Where memory is filled first, each tensor has its own: an element never written shows.
         fresh = not self.reuses or (memory is not None and memory.fills)
         taken = dict[str, str]() if fresh else reused_memory(program.plan)
         for b in program.plan.buffers:
-            if b.place in ("output", "global") and b.name not in taken:
+            if b.place in ("output", "global") and b.name not in taken and b.title not in updated:
                 self._flat[b.name] = self.placed(global_buffer(program, b, self.env, memory))
         self._flat |= {name: self._flat[of] for name, of in taken.items()}
         program.check_sizes(self.env)

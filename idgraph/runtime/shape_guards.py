@@ -114,7 +114,7 @@ class ResizedCall:
         except (MemoryError, ValueError):  # raised again, by name
             return self.frozen(values)(values, None, None, tell, wait)
         self.launches(addresses, wait)
-        return [made[n] for n in alike.order]
+        return [made[n] if n >= 0 else values[-1 - n] for n in alike.order]
 
     @property
     def like(self) -> ShapeSpecialization:
@@ -208,7 +208,7 @@ def _compare(writer: _Writer, frozen: ShapeSpecialization, wanted: GuardSpec) ->
             reach = sum((((n - 1) * s) for n, s in zip(shape, strides, strict=True)), as_expr(1))
             writer.hold((reduce(mul, shape, as_expr(1)).eq(size), reach.eq(size)))
     for place, strides in wanted.strides:
-        layout = mold.made[frozen.order[place]].layout
+        layout = mold.made[frozen.order[place]].layout if frozen.order[place] >= 0 else None
         if layout is None or layout.strides is None:
             raise KeyError(place)
         writer.hold(a.eq(b) for a, b in zip(mold.exprs[layout.strides], map(as_expr, strides), strict=True))

@@ -110,9 +110,10 @@ class OutputBuffer(NamedTuple):
 
 
 class _Passed(NamedTuple):
-    """An output that is an input: a copy of it."""
+    """An output that is an input: a copy of it, or the array itself where kernels have ``updated`` it."""
 
     position: int
+    updated: bool
 
 
 class ShapeSpecialization:
@@ -158,7 +159,7 @@ class ShapeSpecialization:
             self._input(i, i.number, given[i.tensor.name], numbers) for i in mold.inputs if i.number is not None
         )
         places = {m.number: n for n, m in enumerate(mold.made)}
-        self.order = tuple(places[o] if o >= 0 else -1 for o in mold.outputs)
+        self.order = tuple(places[o] if o >= 0 else o for o in mold.outputs)
         self.launches = machine.launches(program, checked, self._laid_out(numbers))
         self.whole: Whole = self._run_all
         if self.gives_whole and not any(i.why for i in self.inputs):
@@ -178,7 +179,7 @@ class ShapeSpecialization:
         for m in self.made:
             slots[m.number] = BufferSlot(m.number, m.size, m.dtype)
         self._outputs: tuple[OutputBuffer | _Passed, ...] = tuple(
-            [self.made[n] if n >= 0 else _Passed(-1 - o) for n, o in zip(self.order, mold.outputs, strict=True)]
+            [self.made[n] if n >= 0 else _Passed(-1 - n, -1 - n in mold.updated) for n in self.order]
         )
         self._makers = tuple(
             [
@@ -190,7 +191,8 @@ class ShapeSpecialization:
             ]
         )
         # Whether all outputs are memory that kernels write, without gaps, so that `whole` serves.
-        self.gives_whole = len(self._makers) == len(self.made) and -1 not in self.order
+        passed = any(isinstance(o, _Passed) and not o.updated for o in self._outputs)
+        self.gives_whole = len(self._makers) == len(self.made) and not passed
         self._spans: list[tuple[int, int]] | None = None
         self._targets: dict[Hashable, tuple[bool, int, int]] = {}
         return CallSizes(self.env, slots, numbers)
@@ -246,7 +248,7 @@ class ShapeSpecialization:
                     kind.fill(made, m.dtype, memory.fill)
                 addresses[m.number] = kind.address(made)
         self.launches(addresses, wait)
-        del kept
+        self._put_back(values, kept, addresses)
         return self._raw(values, flat) if raw else self.results(values, out, flat)
 
     def strides(self, places: Sequence[int]) -> list[tuple[int, ...] | None]:
@@ -265,8 +267,19 @@ class ShapeSpecialization:
         for m, x in zip(self.made, made, strict=True):
             addresses[m.number] = kind.address(x)
         self.launches(addresses, wait)
-        del kept
-        return [made[n] for n in self.order]
+        self._put_back(values, kept, addresses)
+        return [made[n] if n >= 0 else values[-1 - n] for n in self.order]
+
+    def _put_back(self, values: Sequence[Any], kept: Sequence[Any], addresses: Addresses) -> None:
+        """Copies of inputs that kernels have updated, into the inputs."""
+        if not self.program.mold.updated:
+            return
+        copies = {self.kind.address(x): x for x in kept}
+        for i in self.inputs:
+            made = copies.get(addresses[i.number])
+            if i.position in self.program.mold.updated and made is not None and i.why != _EMPTY:
+                steps, shape = _strides(i.layout, self._numbers), cast("Any", tuple(self._numbers[i.layout.shape]))
+                self.kind.assign(values[i.position], self.kind.view(made, shape, steps, i.tensor.dtype))
 
     def memory(self, m: OutputBuffer, flat: bool = False) -> Any:
         """New memory of a buffer."""
@@ -372,7 +385,7 @@ class ShapeSpecialization:
         for n, made in enumerate(self._outputs):
             target = None if out is None else out[n]
             if isinstance(made, _Passed):
-                result = kind.copied(values[made.position])
+                result = values[made.position] if made.updated else kind.copied(values[made.position])
             elif made.whole:
                 result = flat[made.name]
                 if result is target:

@@ -30,6 +30,7 @@ from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.clone import rewriting
 from idgraph.ir.iter_domain import is_one
 from idgraph.ir.ragged_axes import row_axes
+from idgraph.ir.reader_loops import loop_plan
 from idgraph.schedule.legality import InlineStop, drop_inlining, inline_stops, nest_error, sharing
 
 Conflicts = list[tuple[tuple[Tensor, ...], ScheduleError]]
@@ -126,7 +127,33 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> tupl
     chosen, _ = _positioned(fusion, fusion.tensors if tensors is None else _named(fusion, tensors), {})
     undo_conflicting_inlines(fusion, chosen)
     _record(chosen)
+    for t in chosen:
+        _inline_with_new_loops(fusion, t)
     return inline_stops(fusion, chosen[::-1])
+
+
+def _inline_with_new_loops(fusion: Fusion, t: Tensor) -> None:
+    """Inline ``t`` deeper where its readers have loops of one element outside of loops that it has: it gets such loops,
+    and so does what is inlined into it. In longer ones it would be computed again at each step."""
+    for p in range(_own_limit(t), t.inline_position, -1):
+        plan = loop_plan(t, p)
+        beside = [n for n, own in enumerate(plan.shared) if own is None] if plan is not None else []
+        if not beside or not all(_has_one_step(e.output, n) for e in t.uses for n in beside):
+            continue
+        kept, known = [u.state() for u in fusion.tensors], len(_conflicts(fusion, _doubtful(fusion, [t])))
+        drop_inlining(t)
+        loop_steps.inline(t, p, beside=True)
+        legal = _legal_loops(fusion, (t,), (), _Refusal()) is not None and _is_written(fusion, t)
+        if legal and len(_conflicts(fusion, _doubtful(fusion, [t]))) <= known:
+            return
+        for restore in kept:
+            restore()
+
+
+def _has_one_step(t: Tensor, n: int) -> bool:
+    """Whether loop ``n`` of ``t`` runs once, also as the loop of its readers that it is."""
+    inside = n < t.inline_position
+    return is_one(t.loop[n].extent) and not (inside and any(not _has_one_step(e.output, n) for e in t.uses))
 
 
 def inline_far(
@@ -411,9 +438,13 @@ def _goes_along(t: Tensor) -> bool:
 
 
 def _limit(t: Tensor) -> int:
+    return min([_own_limit(t), *(len(e.output.loop) for e in t.uses)])
+
+
+def _own_limit(t: Tensor) -> int:
+    """How many loops of a tensor readers may share: those left of a reduction, and of what waits for a scan or rows."""
     waiting = () if _goes_along(t) else scan_loops(t) or _row_loops(t)
-    own = next((p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in waiting), len(t.loop))
-    return min([own, *(len(e.output.loop) for e in t.uses)])
+    return next((p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in waiting), len(t.loop))
 
 
 def _is_written(fusion: Fusion, t: Tensor) -> bool:

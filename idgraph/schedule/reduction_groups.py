@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
 from idgraph.graphs.index_graph import Legal
-from idgraph.ir import SCANS, Fusion, IterDomain, LoadedCoordinate, Tensor, TensorExpr, item_size
+from idgraph.ir import SCANS, Fusion, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, item_size
 from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.device import current_device
 from idgraph.ir.op_table import apply
@@ -29,7 +29,7 @@ from idgraph.ir.walks import operands, reach
 from idgraph.layout.stride_order import own_order
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.fusion_segments import followed_scans, narrowest, repeated_gathers
-from idgraph.schedule.inlining import private_copy
+from idgraph.schedule.inlining import inline_most, private_copy
 from idgraph.schedule.legality import nest_error, sharing
 from idgraph.schedule.reduction_domain import (
     NEAR,
@@ -95,7 +95,7 @@ def separate(
         groups, alone = _by_owner(space, t, owner, ends), stays(t)
         if t in space.labels and space.is_row(t):
             owner[t] = t if reduces(t) or t in ends else ROWS
-            copied = [] if alone or t in space.fixed or t in ends else _outside(space, groups)
+            copied = [] if alone or t in space.fixed or t in ends else _outside(space, t, groups)
         elif t in ends:
             owner[t] = ENDS
             copied = [] if alone else [(k, [u for u in g if u.output in space.labels]) for k, g in groups.items()]
@@ -164,8 +164,21 @@ def _by_owner(
     return found
 
 
-def _outside(space: ReductionDomain, groups: dict[Owner, list[TensorExpr]]) -> list[tuple[Owner, list[TensorExpr]]]:
-    return [(k, [u for u in g if u.output not in space.labels]) for k, g in groups.items()]
+def _outside(
+    space: ReductionDomain, t: Tensor, groups: dict[Owner, list[TensorExpr]]
+) -> list[tuple[Owner, list[TensorExpr]]]:
+    """The readers of a number of each row that are not in the space, or read it along other axes of it."""
+    return [(k, [u for u in g if not _reads_in_place(space, t, u)]) for k, g in groups.items()]
+
+
+def _reads_in_place(space: ReductionDomain, t: Tensor, use: TensorExpr) -> bool:
+    own, labels = space.labels[t], space.labels.get(use.output)
+    if labels is None:
+        return False
+    reads = [
+        (d, r) for x, row in zip(use.inputs, use.reads, strict=True) if x is t for d, r in zip(t.axes, row, strict=True)
+    ]
+    return all(labels.get(r.domain, own[d]) == own[d] for d, r in reads if d in own and isinstance(r, Mapped))
 
 
 def _stored_copy(space: ReductionDomain, t: Tensor, outside: Sequence[TensorExpr], order: Order) -> Tensor:
@@ -188,12 +201,13 @@ def _label(space: ReductionDomain, t: Tensor, d: IterDomain) -> list[int]:
 def _copied(space: ReductionDomain, t: Tensor, uses: Sequence[TensorExpr], order: Order) -> Tensor:
     """A private copy of ``t`` for ``uses``; ``order`` gets its place, in front of the first of them."""
     fusion = t.fusion
+    inside = t in space.labels and all(_reads_in_place(space, t, u) for u in uses)
     *others, last = sorted(uses, key=order.__getitem__)
     made = private_copy(t, last)
     for use in reversed(others):
         fusion.replace_operand(use, t, made)
     _in_front(made, others[0] if others else last, order)
-    if t in space.labels and all(u.output in space.labels for u in uses):
+    if inside:
         pairs = (*zip(t.root, made.root, strict=True), *zip(t.logical, made.logical, strict=True))
         space.labels[made] = {b: n for a, b in pairs for n in _label(space, t, a)}
     return made
@@ -251,13 +265,14 @@ class Scheduled:
         )
 
     def inline(self, *, agreed: bool = False) -> None:
-        """Inline what belongs to rows; where no loop nest can (``agreed``: one can), they stay in memory."""
+        """Inline what belongs to rows; what no loop nest can (``agreed``: one can all of it) stays in memory."""
         for t, position in self.inlined:
             loop_steps.inline(t, position)
         shared = [t for t, _ in self.inlined if t.inline_position]
         if shared and not agreed and nest_error(shared[0].fusion, sharing(*shared)) is not None:
-            for t, _ in self.inlined:
+            for t in shared:
                 loop_steps.inline(t, 0)
+            inline_most(shared[0].fusion, shared)
 
 
 def passes(space: ReductionDomain, ends: set[Tensor], order: Order) -> int:

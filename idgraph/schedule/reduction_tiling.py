@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import gcd, hypot
 
-from idgraph.ir import IterDomain, Mapped, Tensor, is_float, item_size
+from idgraph.ir import IterDomain, Tensor, is_float, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
+from idgraph.ir.op_table import POINTWISE
 from idgraph.ir.walks import operands, reach
 from idgraph.schedule.access_strides import SourceAccess, read_order, source_strides
 from idgraph.schedule.config import RULE, KernelConfig, most_values
 from idgraph.schedule.pointwise_tiling import cuts
-from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, few_rows, product_of, reduces
+from idgraph.schedule.reduction_domain import ReductionDomain, few_rows, product_of, reduces
 from idgraph.schedule.tiling import RESOLUTION, is_cheaper
 from idgraph.schedule.tiling_cost import AffineAccess, Tiling, affine, tiling_cost
 
@@ -110,7 +111,7 @@ def choose_reduction_tiling(
     read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
     count, rows = product_of(space.extents[space.rows :]), product_of(space.extents[: space.rows])
     if across:
-        held = writes and passes > 1
+        held = passes > 1 and (writes or _passes_again(space))
         return _held_across(space, rows, count, config) if held else _across(space, rows, count, config)
     beside = 1 if writes or config.threads or config.rows else _rows_per_thread(space, rows, count)
     if beside > 1:
@@ -161,6 +162,13 @@ def choose_reduction_tiling(
     block = _rows_of_block(most, rows)
     why = _reason(config, few, block)
     return ReductionTiling(lanes, threads, max(1, min(block, gpu.block_threads // threads)), across=False, why=why)
+
+
+def _passes_again(space: ReductionDomain) -> bool:
+    """Whether a column is computed from a number of the row otherwise than as a difference: maxima and sums of exp,
+    means and squares of deviations are found in one pass."""
+    made = [e for t in space.labels if not space.is_row(t) and (e := t.definition) is not None and e.op in POINTWISE]
+    return any(p in space.labels and space.is_row(p) for e in made if e.op != "sub" for p in e.inputs)
 
 
 def _reason(config: KernelConfig, few: bool, block: int) -> str:
@@ -448,17 +456,13 @@ def _neighbours(space: ReductionDomain, most: int, threads: int | None = None) -
 
 
 def _largest_read(space: ReductionDomain, t: Tensor) -> int:
-    """Bytes of the widest element that is loaded along the last row for a reduction, here or behind what it reads."""
-
-    def read(at: tuple[Tensor, IterDomain]) -> list[tuple[Tensor, IterDomain]]:
-        u, own = at
-        rows = zip(operands(u), u.definition.reads if u.definition is not None else (), strict=True)
-        pairs = ((p, axis, r) for p, row in rows for axis, r in zip(p.axes, row, strict=True))
-        return [(p, axis) for p, axis, r in pairs if isinstance(r, Mapped) and r.domain is own]
-
-    near = reach([(t, d) for d, n in space.labels[t].items() if n == space.rows - 1], read, NEAR)
-    stored = (p for p, _ in near if p is not t and (p.definition is None or (reduces(p) and p not in space.labels)))
-    return max((item_size(p.dtype) for p in stored), default=1)
+    """Bytes of the widest element that is loaded along the last row for a reduction, also through views; of its operand
+    where a place is not known."""
+    reads = _stored_reads(space, t) if space.rows else []
+    others = [u for u in reads if u.source not in space.labels]  # numbers of the row itself are read once for it
+    along = [item_size(u.source.dtype) for u in others if [*u.steps.values()][space.rows - 1] != 0]
+    made = operands(t)
+    return max(along, default=item_size(made[0].dtype) if made and not reads else 1)
 
 
 def _innermost(space: ReductionDomain, t: Tensor) -> int:

@@ -100,6 +100,14 @@ def test_width_counts_partial_values() -> None:
     assert integer_type([symbol("u")]) is None
 
 
+def test_places_side_by_side_have_one_quotient() -> None:
+    """A constant added to what is divided saves an addition here, and costs a division at the next place."""
+    i, j = symbol("i", 0, 1000), symbol("j", 0, 127)
+    at = i * 512 + j + 128
+    places = [simplify(at // 1022 * 1024 + at % 1022 + apart) for apart in (0, 2, 1024, 2050)]
+    assert len({e for p in places for e in postorder(p) if e.op == "floordiv"}) == 1, places
+
+
 @pytest.mark.parametrize("blocks", [1000, 130_561])
 def test_what_is_divided_does_not_outgrow_a_word(blocks: int) -> None:
     """Rows of 1022 of 1024 elements: one division less by a number of 35 bits is slower than two of 32."""

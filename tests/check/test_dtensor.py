@@ -338,3 +338,15 @@ def test_the_largest_of_two_counts() -> None:
     r = ig.check.dtensor(both, args, mesh=mesh, placements=placed)
     assert [x.operation for x in r.wrong] == ["topk", "sum"] and "4 elements, where the placement says 2" in str(r)
     assert ig.check.dtensor(four, args, mesh=mesh, placements=placed).ok
+
+
+def test_what_the_simulation_cannot_run_is_not_refused_by_dtensor() -> None:
+    """Parts of four and three rows are summed into parts of two and three chunks: processes do it, and are right."""
+
+    def largest(x: torch.Tensor) -> torch.Tensor:
+        return x.topk(1, 1)[0]
+
+    args, placed = (torch.rand(7, 5),), {"x": ["S(0)", "P(sum)"]}
+    r = ig.check.dtensor(largest, args, mesh=ig.Mesh(x=2, y=3), placements=placed)
+    (row,) = r.rows
+    assert (row.verdict, row.refused) == ("unknown", "") and "simulation of the devices cannot run it" in row.because

@@ -348,6 +348,70 @@ def test_what_is_not_known_is_refused_with_its_place(name: str, old: str, new: s
     assert said in str(error.value), str(error.value)
 
 
+EXP = """fusion "e" {
+  x = input(shape=(16,), dtype="float32")
+  y = exp(x)
+  output y
+}"""
+PRINTED = """module attributes {dlti.dl_spec = #dlti.dl_spec<>} {
+  func.func private @printMemrefF32(memref<*xf32>) attributes {llvm.emit_c_interface}
+  func.func @e(%x: memref<16xf32> {bufferization.writable = false}, %y: memref<16xf32, 1>) attributes {a.b} {
+    %c0 = arith.constant 0 : i32
+    %c1 = arith.constant 1 : i32
+    %c16 = arith.constant 16 : i32
+    %alloc = memref.alloc() {alignment = 64 : i64} : memref<16xf32>
+    memref.copy %x, %alloc : memref<16xf32> to memref<16xf32>
+    affine.parallel (%i) = (0) to (16) step (5) {
+      affine.parallel (%j) = (%i) to (min(%i + 5, 16)) {
+        %0 = affine.load %alloc[%j] {nontemporal = true} : memref<16xf32>
+        affine.store %0, %alloc[%j] : memref<16xf32>
+      }
+    } {tiled = true}
+    scf.for %k = %c0 to %c16 step %c1  : i32 {
+      %n = arith.muli %k, %c1 overflow<nsw, nuw> : i32
+      %at = arith.index_cast %n : i32 to index
+      %1 = memref.load %alloc[%at] : memref<16xf32>
+      %2 = math.exp %1 fastmath<fast> : f32
+      memref.store %2, %y[%at] : memref<16xf32, 1>
+    }
+    return
+  }
+}"""
+
+
+def test_what_a_printer_adds_is_read() -> None:
+    assert ig.check.mlir(PRINTED, EXP).decided
+    for old, new in (("copy %x, %alloc", "copy %alloc, %x"), ("%k, %c1 o", "%k, %c0 o")):
+        assert old in PRINTED
+        assert ig.check.mlir(PRINTED.replace(old, new), EXP).refuted
+    with pytest.raises(CheckError, match=r"line 8 .*one fixed shape"):
+        ig.check.mlir(
+            PRINTED.replace("%alloc : memref<16xf32> to memref<16xf32>", "%z : memref<16xf32> to memref<16xf32>"), EXP
+        )
+
+
+@pytest.mark.parametrize(
+    ("line", "way"),
+    [
+        ("%r = affine.for %i = 0 to 16 iter_args(%a = %c) -> (f32) {", "memref of one element"),
+        ("%0 = vector.transfer_read %x[%i], %c : memref<16xf32>, vector<4xf32>", "before vectors"),
+        ("%v = memref.transpose %x (i, j) -> (j, i) : memref<4x6xf32> to memref<6x4xf32>", "fold-memref-alias-ops"),
+        ("scf.forall (%i) in (16) {", "scf.parallel"),
+        ("func.call @g(%x, %y) : (memref<16xf32>, memref<16xf32>) -> ()", "inline"),
+    ],
+)
+def test_a_line_that_is_not_known_says_what_to_do(line: str, way: str) -> None:
+    with pytest.raises(CheckError, match="line 2 ") as found:
+        ig.check.mlir(f"func.func @e(%x: memref<16xf32>, %y: memref<16xf32>) {{\n  {line}\n  return\n}}", EXP)
+    assert way in (found.value.hint or "")
+
+
+def test_a_call_that_takes_memory_may_write_it() -> None:
+    text = "produce y {\n  let r = f((struct halide_buffer_t *)x.buffer)\n  assert(r == 0, r)\n}"
+    with pytest.raises(CheckError, match=r"line 2 .*may write"):
+        ig.check.halide(text, EXP)
+
+
 @settings(deadline=None)
 @given(st.sampled_from(sorted(TEXTS)), st.integers(0, 1 << 32))
 def test_garbage_ends_in_one_error(name: str, seed: int) -> None:

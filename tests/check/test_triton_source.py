@@ -1,5 +1,6 @@
 """Generated Triton source, read as text: forms that Inductor writes, against the program; nothing of it is executed."""
 
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
 from typing import Any
@@ -295,3 +296,91 @@ def test_a_two_dimensional_tiling_is_proved() -> None:
 def test_bad_source_is_one_error(text: str) -> None:
     with pytest.raises(ig.check.CheckError):
         of_source(read_program(ROTATE), text)
+
+
+def captured(fn: Any, *args: Any) -> Any:
+    torch: Any = pytest.importorskip("torch")
+    from idgraph.check.inductor_capture import Capture
+
+    torch.manual_seed(0)
+    found: Any = Capture(options={"cpp.fallback_scatter_reduce_sum": False}, name="f", source=True)
+    found.run(fn, tuple(torch.rand(*a) if isinstance(a, tuple) else torch.tensor(a) for a in args))
+    return found.lowered[0]
+
+
+def of_text(found: Any, text: str) -> tuple[CheckReport, list[str]]:
+    made, unread = of_source(found.after, text, found.dtypes)
+    return decide(made, stage="source"), unread
+
+
+def scattered(x: Any, i: Any) -> Any:
+    import torch
+
+    return torch.zeros(5, 7).scatter_add(1, i, x)
+
+
+def joined(x: Any, y: Any) -> Any:
+    import torch
+
+    return torch.cat([x, y.flip(0)], 1).softmax(1)
+
+
+PLACES = [[0, 3, 6], [1, 1, 1], [2, 0, 5], [4, 4, 6], [6, 5, 4]]
+BROKEN: dict[str, tuple[Any, tuple[Any, ...], str, str]] = {
+    "a part that begins one element late": (joined, ((5, 7), (5, 7)), "(14, 1), 7)", "(14, 1), 8)"),
+    "a first part that begins late": (joined, ((5, 7), (5, 7)), "(14, 1), 0)  # alias", "(14, 1), 1)  # alias"),
+    "positions from 1": (lambda x: x.argmax(1), ((5, 20),), "broadcast_to(rindex,", "broadcast_to(rindex + 1,"),
+    "a minimum as a maximum": (lambda x: x.amin(1), ((5, 20),), "helpers.min2", "helpers.max2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_text_that_is_broken_by_hand_is_refuted(name: str) -> None:
+    fn, args, old, new = BROKEN[name]
+    found = captured(fn, *args)
+    right, unread = of_text(found, found.source)
+    assert right.ok and right.decided and not unread, str(right)
+    assert old in found.source
+    wrong, unread = of_text(found, found.source.replace(old, new))
+    assert wrong.refuted and not unread, str(wrong)
+
+
+def test_kernels_run_in_the_order_of_the_text() -> None:
+    """Memory that is filled with 0 after entries were added to it."""
+    found = captured(scattered, (5, 3), PLACES)
+    first, second = (line for line in found.source.splitlines() if ".run(" in line and "triton_" in line)
+    text = found.source.replace(first, "SECOND").replace(second, first).replace("SECOND", second)
+    right, wrong = of_text(found, found.source)[0], of_text(found, text)[0]
+    assert right.ok and right.decided and "nothing has written before" in str(wrong.refuted[0])
+
+
+def test_an_index_of_an_axis_that_may_count_from_its_end_is_no_false_alarm() -> None:
+    found = captured(lambda x, i: x[i] * 2, (7, 5), [1, 3, 5, 1])
+    assert "device_assert" in found.source
+    right, unread = of_text(found, found.source)
+    assert right.ok and right.decided and not unread, str(right)
+
+
+def test_a_kernel_that_is_not_read_leaves_the_others_as_they_are() -> None:
+    found = captured(lambda x, i, v: x.index_put((i,), v) + 0, (8, 6), [1, 3, 5], (3, 6))
+    store = next(line for line in found.source.splitlines() if "tl.store(" in line)
+    report, unread = of_text(found, found.source.replace(store, store.replace(", xmask)", ")"), 1))
+    assert len(unread) == 1 and "xmask does not guard" in unread[0] and report.ok, str(report)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("in_ptr0 + (x2), xmask)", "in_ptr0 + (x2))", "a load that xmask"),
+        ("tmp5 & xmask", "tmp5", "a load that xmask"),
+        ("xindex < xnumel", "xindex <= xnumel", "beyond xnumel = 32"),
+        ("xindex < xnumel", "tl.full([XBLOCK], True, tl.int1)[:]", "beyond xnumel = 32"),
+        ("xnumel = 32\n", "xnumel = 32\nXBLOCK: tl.constexpr = 16\n", ""),
+    ],
+)  # fmt: skip
+def test_lanes_beyond_the_last_point_touch_nothing(old: str, new: str, told: str) -> None:
+    text = POINTWISE.replace(old, new)
+    if not told:  # the block divides the size: nothing is beyond it
+        text = text.replace("xindex < xnumel", "tl.full([XBLOCK], True, tl.int1)[:]")
+    _, unread = decided(wrapper(text, PARAMS, "x", "x, z, 32"), ROTATE)
+    assert bool(unread) == bool(told) and all(told in u for u in unread), unread

@@ -111,3 +111,20 @@ def test_threads_read_neighbours_where_no_vector_is_aligned(start: int) -> None:
     for s in loads:
         (thread,) = (x for x in s.address.symbols if x.name == "i2")
         assert simplify(s.address.substitute({thread: thread + 1}) - s.address) == 1
+
+
+def test_a_quotient_by_a_number_of_the_row_is_held_where_there_is_room() -> None:
+    """Three passes over ``x / t`` divide once for each element where a thread has registers for both, and in each pass
+    where it has not."""
+
+    def quotients(columns: int) -> int:
+        f = ig.Fusion("kl")
+        x, t = f.input("x", (512, columns)), f.input("t", (512,))
+        a, b = (y - ig.log(ig.sum(ig.exp(y), 1, keepdim=True)) for y in (x / ig.unsqueeze(t, 1), x))
+        f.output(ig.sum(ig.exp(a) * (a - b), 1))
+        ig.schedule.auto(f, config=ig.schedule.KernelConfig(threads=128, persistent=True))
+        found = ig.emit(f, "cuda").kernels[0]
+        return sum(s.op == "div_by" for s in walk(found.body) if isinstance(s, Compute))
+
+    few, many = quotients(2048), quotients(6144)
+    assert few == 1 < many

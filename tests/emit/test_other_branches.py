@@ -10,8 +10,9 @@ import pytest
 import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel import parse
-from idgraph.kernel.ir import Select, walk
+from idgraph.kernel.ir import Load, Select, VectorLoad, walk
 from idgraph.kernel.ssa import to_ssa
+from idgraph.passes.vectorize_memory import with_vector_loads
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from idgraph.validate.value_check import compare
@@ -84,3 +85,30 @@ HERE = """
 def test_a_choice_has_no_value_of_another_branch(text: str, choices: int) -> None:
     body = to_ssa(parse(HEAD.strip() + text).body)
     assert sum(isinstance(s, Select) for s in walk(body)) == choices
+
+
+PADS = """
+kernel k():
+  buffer x: float32[64] input "x"
+  buffer y: float32[64] output "y"
+  for i < 16:
+    lanes:
+      a0: float32 = x[i*4 - 4] if i >= 1; a1: float32 = x[i*4 - 3] if i >= 1
+      p0: float32 = choose(i >= 1 ? a0, -inf); p1: float32 = choose(i >= 1 ? a1, -inf)
+      b0: float32 = x[i*4 - 3] if i >= 1; b1: float32 = x[i*4 - 2] if i >= 1
+      q0: float32 = choose(i >= 1 ? b0, 0.0); q1: float32 = choose(i >= 1 ? b1, 0.0)
+      c: float32 = x[i*4 - 1] if i >= 1
+      r: float32 = choose(i >= 1 ? c, 0.0)
+      y[i*4] = p0; y[i*4 + 1] = p1; y[i*4 + 2] = q0; y[i*4 + 3] = q1
+      y[i*4] = r
+"""
+
+
+def test_loads_under_one_guard_join_between_other_statements() -> None:
+    """A maximum and a sum over windows with different pads: neighbours are one load, equal ones too."""
+    made = with_vector_loads(parse(PADS))
+    loads = [s for s in walk(made.body) if isinstance(s, (Load, VectorLoad))]
+    assert [len(s.locals) for s in loads if isinstance(s, VectorLoad)] == [4] and len(loads) == 1, made
+    again = PADS.replace("b0: float32 = x[i*4 - 3] if i >= 1", "b0: float32 = x[i*4 - 3] if i >= 2")
+    apart = with_vector_loads(parse(again.replace("i >= 1 ? b0", "i >= 2 ? b0")))
+    assert sum(isinstance(s, (Load, VectorLoad)) for s in walk(apart.body)) == 2, apart

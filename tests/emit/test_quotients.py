@@ -246,3 +246,15 @@ def test_a_wide_number_of_a_row_leaves_rows_of_16_bits_short() -> None:
 
     assert any(op.startswith("fast_exp") for op in softmax_of(wide_columns=False))
     assert not any(op.startswith("fast_exp") for op in softmax_of(wide_columns=True))
+
+
+def test_quotients_of_functions_are_tested_together() -> None:
+    """One test for eight quotients, whatever their numerators are computed by: not a branch for each element."""
+    f = ig.Fusion("f")
+    x, s = f.input("x", (8192, 2048)), f.input("s", (8192,))
+    f.output(ig.sum(ig.exp(x) / ig.unsqueeze(s, 1), 1))
+    ig.schedule.auto(f)
+    program = ig.emit(f, target="cuda")
+    lines = [line.strip() for k in program.kernels for line in program.kernel_source(k).splitlines()]
+    at = [n for n, line in enumerate(lines) if line.startswith("usual") and line.endswith("= True")]
+    assert at and all(lines[n + 1].startswith("for q in range(") for n in at)

@@ -174,6 +174,12 @@ kernel k():
         # positions of a picture that becomes twice as large
         ("c: float32 = cast({r})\nd: float32 = add(c, 0.5)\ne: float32 = mul(d, 0.5)\ng: float32 = sub(e, 0.5)\n"
          "h: float32 = maximum(g, 0.0)\nt: int64 = cast(h)", 100),
+        # a pixel where it is inside of the picture, else the first; a negative one counts from the end
+        ("f: float32 = w[r]\np: bool = ge(f, 0.0) in float32\nq: bool = lt(f, 9.0) in float32\n"
+         "m: bool = logical_and(p, q)\nc: int64 = cast(f)\nd: int64 = where(m, c, 0)\nn: bool = lt(d, 0) in int64\n"
+         "e: int64 = add(d, 9)\nt: int64 = where(n, e, d)", 9),
+        ("c: int64 = i[r]\np: bool = gt(c, -1) in int64\nq: bool = le(c, 6) in int64\nm: bool = logical_and(q, p)\n"
+         "t: int64 = where(m, c, 3)", 7),
     ],
 )  # fmt: skip
 def test_a_check_goes_at_the_last_element_and_stays_before_it(lines: str, extent: int) -> None:
@@ -191,10 +197,35 @@ def test_a_check_goes_at_the_last_element_and_stays_before_it(lines: str, extent
         "t: int32 = minimum(e, 6) in int32",  # wraps
         "c: float32 = w[r]\nd: float32 = maximum(c, 0.0)\ne: float32 = minimum(d, 6.0)\nt: int64 = cast(e)",  # NaN
         "c: float32 = cast({r})\nd: float32 = mul(c, 0.035)\nt: int64 = cast(d)",  # 6.965 and its roundings stay
+        # the other one is chosen; one end is open
+        "c: int64 = i[r]\np: bool = gt(c, -1) in int64\nq: bool = le(c, 6) in int64\nm: bool = logical_and(q, p)\n"
+        "t: int64 = where(m, 3, c)",
+        "c: int64 = i[r]\np: bool = le(c, 6) in int64\nt: int64 = where(p, c, 0)",
     ],
 )
 def test_what_may_leave_its_axis_is_checked(lines: str) -> None:
     assert _checks_left(lines, 7 if "0.035" not in lines else 6) == 1
+
+
+@pytest.mark.parametrize("again", ["", "f: float32 = w[r]", "c: int64 = i[r]", "m: bool = lt(f, 99.0) in float32"])
+def test_what_a_comparison_says_ends_where_one_of_them_is_set_again(again: str) -> None:
+    lines = (
+        "f: float32 = w[r]", "p: bool = ge(f, 0.0) in float32", "q: bool = lt(f, 9.0) in float32",
+        "m: bool = logical_and(p, q)", "c: int64 = cast(f)", again, "t: int64 = where(m, c, 0)",
+    )  # fmt: skip
+    body = "\n".join(f"    {x}" for x in lines if x)
+    kernel = ig.kernel.parse(f"""
+kernel k():
+  buffer i: int64[200] input "i"
+  buffer w: float32[200] input "w"
+  for r < 200:
+{body}
+""")
+    ranges = Ranges()
+    for s in walk(kernel.body):
+        if isinstance(s, Compute | Load):
+            ranges.learn(s)
+    assert ranges.known["t"].within(0, 8) is not bool(again)
 
 
 def test_nan_of_a_clamped_float_is_the_number_that_torch_has() -> None:

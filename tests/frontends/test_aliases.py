@@ -153,6 +153,20 @@ def test_views_of_arguments_take_no_kernel() -> None:
     assert none.run(x).data_ptr() == x.data_ptr() and not none.kernels  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("op", ["scan", "scatter"])
+def test_views_of_scans_and_scatters_are_not_copied(op: str) -> None:
+    def fn(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        if op == "scan":
+            return (x.reshape(4, 8, 6).cumsum(1) * 2).reshape(32, 6)
+        return x.new_zeros(2, 16, 6).index_add(1, at, x.reshape(2, 16, 6)).reshape(32, 6)
+
+    x, at = torch.randn(32, 6), torch.arange(16) % 5
+    imp = from_torch(fn, (x, at))
+    torch.testing.assert_close(imp.run(x, at), fn(x, at))
+    assert imp.segments[0].fusion is not None
+    assert [t.ndim for t in imp.segments[0].fusion.outputs] == [3]
+
+
 def test_numpy_arrays_have_views_too() -> None:
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
     imp = from_torch(lambda x: (x.t()[1:], x.diagonal(1), (y := x * 2.0), y[1:, ::2]), (torch.from_numpy(x),))

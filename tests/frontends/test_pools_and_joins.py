@@ -186,3 +186,13 @@ def test_the_divisor_of_windows_does_not_grow_with_them() -> None:
 
     small, large = (lines(k, False) - lines(k, True) for k in (3, 5))
     assert 0 < small == large < 20
+
+
+@pytest.mark.parametrize(("kernel", "mapped"), [(5, True), (6, False)])
+def test_a_window_is_statements_only_while_it_has_few_places(kernel: int, mapped: bool) -> None:
+    """A kernel has a statement a place, and fuses them; of large windows the library's loop is taken."""
+    x = torch.randn(1, 2, 9, 9)
+    for pool in (torch.nn.functional.avg_pool2d, torch.nn.functional.max_pool2d):
+        imported = from_torch(lambda x, pool=pool: pool(x, kernel, 2), (x,))
+        torch.testing.assert_close(imported.run(x), pool(x, kernel, 2))
+        assert (not imported.plan.reasons) == mapped

@@ -283,10 +283,11 @@ def judge(program: Program) -> None:
         made[n].steps = sizes[n] = _lengths(made[n], [sizes[u] for u in readers.get(n, [])])
     groups = _groups(made, readers)
     for n, m in enumerate(made):
-        # A dimension counts as several threads where a kernel has one along it: the library judges so.
-        m.single = {*BLOCKS, *THREADS} - {
-            w for k, o in enumerate(made) if groups[k] == groups[n] for w in o.parallel.values()
-        }
+        m.single = {
+            how for how in (*BLOCKS, *THREADS)
+            if all(o.steps[j] == 1 for k, o in enumerate(made) if groups[k] == groups[n]
+                   for j, way in o.parallel.items() if way == how)
+        }  # fmt: skip
     for n in range(len(made)):
         _judge_one(made, n, readers.get(n, []))
     _judge_order(made, readers)
@@ -312,7 +313,7 @@ def _share_hardware(made: list[Made], readers: Mapping[int, list[int]]) -> None:
             mine, its = a.parallel.get(j, "serial"), b.parallel.get(j, "serial")
             if "serial" not in (mine, its) and mine != its and ("Idx" in mine) == ("Idx" in its):
                 raise Refused(f"loop {j} of {a.tensor.name} runs on {mine} and, for {b.tensor.name}, on {its}")
-            if "Idx" in mine:
+            if "Idx" in mine or its == "serial":
                 b.parallel[j] = mine
     for m in made:
         used = [how for how in m.parallel.values() if "Idx" in how]

@@ -48,7 +48,20 @@ def padded(f: ig.Fusion) -> ig.Tensor:
     return y - ig.pad(y[:, 1:], (0, 1))
 
 
-CASES = (rotated_halves, partly_rotated, flipped, rolled, padded)
+def banded(f: ig.Fusion) -> ig.Tensor:
+    """One place is that of the row, and that of the column."""
+    x, n = f.input("x", shape=(40, 40)), f.iota(40) * 3
+    return ig.sum(ig.where(ig.lt(ig.abs(ig.unsqueeze(n, 1) - n), 14), x, 0.0), 1)
+
+
+def lower_turned(f: ig.Fusion) -> ig.Tensor:
+    """The mask has no row axis, and its loops none of the blocks that rows are on."""
+    x, n, m = f.input("x", shape=(24, 16, 16)), f.iota(16), f.iota(16)
+    below = ig.le(ig.unsqueeze(n, 0) - ig.unsqueeze(m, 1), 0)
+    return ig.where(below, ig.permute(x, (0, 2, 1)), 0.0) * ig.exp(-ig.amax(ig.abs(x), (1, 2), keepdim=True))
+
+
+CASES = (rotated_halves, partly_rotated, flipped, rolled, padded, banded, lower_turned)
 
 
 @pytest.mark.sampled

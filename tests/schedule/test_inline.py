@@ -355,11 +355,17 @@ def test_what_is_left_outside_a_loop_has_its_reason(f: Fusion, data: Any) -> Non
         at, said = stop.position + 1, stop.refusal
         assert at == t.inline_position + 1
         own, added = (refusal(f, t.name, at, by_hand=by_hand) for by_hand in (False, True))
-        assert added is None or f"{t.name}.inline({at})" not in said.hint  # a way out works
         lacks = at > min(len(e.output.loop) for e in t.uses)  # a reader has fewer loops: only those added could do
-        error = added if lacks or said.what.startswith("inline: ") else own
-        if added is not None:  # else `emit` refuses nothing: it takes loops that `inline` changes, and widens others
-            assert "would be longer or shorter" in said.what if error is None else error.what == said.what
+        by_inline = said.what.startswith("inline: ")
+        error = added if lacks or by_inline else own
+        longer = "would be longer or shorter" in said.what  # `emit` takes loops that are widened, and those of one step
+        assert longer == ((own if added is None else error) is None)
+        if added is None:
+            assert f"{t.name}.inline({at})" in said.hint
+            assert own is None or said.what == own.what or (lacks and by_inline)
+        else:
+            assert f"{t.name}.inline({at})" not in said.hint  # a way out works
+            assert error is None or error.what == said.what
 
 
 def test_the_way_out_of_a_stop_was_tried() -> None:

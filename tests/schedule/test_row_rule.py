@@ -656,3 +656,33 @@ def test_windows_that_overlap_are_a_thread_s_each() -> None:
     (row,) = ig.schedule.auto(f).rows
     assert row.threads == 1 and "side by side" in row.why
     assert "vload4" in ig.emit(f, "cuda").source
+
+
+def test_rows_behind_a_reshape_are_as_many_a_thread_as_an_access_holds() -> None:
+    """Four float32 numbers are an access of 16 bytes, whichever views the row is read through."""
+    f = ig.Fusion("marginal")
+    x = f.input("x", (8192, 64, 64))
+    flat = ig.reshape(x, (8192, 4096))
+    p = ig.reshape(ig.exp(flat - ig.amax(flat, 1, keepdim=True)), (8192, 64, 64))
+    f.output(ig.sum(p, 1))
+    ig.schedule.auto(f)
+    assert [str(d.extent) for d in f.outputs[0].loop if d.kind != "reduction"][2:] == ["4"]
+
+
+@pytest.mark.parametrize(
+    ("term", "threads"),
+    [
+        (lambda x, n: x / n, 4),  # a cosine: each element is read again, or held
+        (lambda x, n: ig.exp(x - n), 2),  # its maximum would be found in the same pass
+    ],
+    ids=["quotients", "differences"],
+)
+def test_rows_side_by_side_that_are_read_again_are_held(
+    term: Callable[[ig.Tensor, ig.Tensor], ig.Tensor], threads: int
+) -> None:
+    f = ig.Fusion("cosine")
+    x, y = f.input("x", (256, 64, 1024)), f.input("y", (256, 64, 1024))
+    f.output(ig.sum(term(x, ig.amax(x, 1, keepdim=True)) * term(y, ig.amax(y, 1, keepdim=True)), 1))
+    said = ig.schedule.auto(f)
+    assert [r.threads for r in said.rows] == [threads]
+    assert (True in [r.choices.persistent for r in said.rules if r.target == "cuda"]) == (threads == 4)

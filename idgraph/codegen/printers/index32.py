@@ -47,7 +47,6 @@ from idgraph.arith.interval import interval
 from idgraph.arith.source import node_source, source_name
 from idgraph.codegen.runtime_lib.formulas import IndexText, inner_text
 from idgraph.ir.device import GPU
-from idgraph.ir.op_table import OPERATIONS
 from idgraph.kernel.def_use import defs, reads
 from idgraph.kernel.ir import (
     BoundsCheck,
@@ -486,14 +485,12 @@ def steps_together(body: Body) -> int | None:
 
 
 def _runs_again(s: Stmt) -> bool:
-    """Whether a statement may run twice: it computes values of a thread from others, at little cost, and no more."""
+    """Whether a statement may run twice: it computes values of a thread from others, and no more."""
     if isinstance(s, Loop):
         return s.parallel == "unroll" and s.extent.is_const and all(map(_runs_again, s.body))
     if isinstance(s, Load):
         return s.buffer.place == "private"
-    if isinstance(s, Compute):
-        return s.op not in OPERATIONS or OPERATIONS[s.op].cycles != "library"
-    return isinstance(s, (Select, Comment, Half2Op, ExtractHalf))
+    return isinstance(s, (Compute, Select, Comment, Half2Op, ExtractHalf))
 
 
 def divided_by(s: Compute) -> Compute:

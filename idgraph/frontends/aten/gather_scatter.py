@@ -96,7 +96,7 @@ def index_put(c: Call) -> Tensor:
     dims, found = _indices(c, x, 1)
     if not dims:
         raise Unmapped("no index tensor")
-    return _put(x, dims, found, values, accumulate)
+    return _put(x, dims, found, values, accumulate, c.updates)
 
 
 @handles("aten.index_add.default", "aten.index_copy.default")
@@ -114,7 +114,7 @@ def index_add(c: Call) -> Tensor:
         raise c.error(f"source has the shape {values.shape}, not {tuple(shape)}")
     alpha = c.element(x.dtype, 4, "alpha", 1) if adds else 1
     values = values if alpha == 1 else ops.mul(values, alpha)
-    made = indexed.put_at(x, (at,), (row,), values, accumulate=adds)
+    made = indexed.put_at(x, (at,), (row,), values, adds, in_place=c.updates)
     return made if self.ndim else movement.squeeze(made, 0)
 
 
@@ -143,11 +143,13 @@ def _put_where(x: Tensor, at: int, mask: Tensor, values: Tensor, accumulate: boo
     return ops.where(wide, cast, x)
 
 
-def _put(x: Tensor, dims: Sequence[int], found: Sequence[Tensor], values: Tensor, accumulate: bool) -> Tensor:
+def _put(
+    x: Tensor, dims: Sequence[int], found: Sequence[Tensor], values: Tensor, accumulate: bool, in_place: bool = False
+) -> Tensor:
     at: list[Tensor | None] = [None] * (max(dims) + 1)
     for p, t in zip(dims, found, strict=True):
         at[p] = t
-    return indexed.index_put(x, at, values, accumulate)
+    return indexed.index_put(x, at, values, accumulate, in_place=in_place)
 
 
 @handles("aten.as_strided.default", "aten.as_strided_copy.default")

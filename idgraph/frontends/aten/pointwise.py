@@ -254,19 +254,6 @@ def where(c: Call) -> Tensor:
     return ops.where(c.tensor(0, "condition"), a, b)
 
 
-@handles("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def masked_fill(c: Call) -> Tensor:
-    """value where the mask holds, else self, in self's type."""
-    x, value = c.tensor(0, "self"), c.operand(2, "value")
-    if isinstance(value, Tensor) and value.dtype != x.dtype:
-        value = ops.cast(value, x.dtype)
-    elif not isinstance(value, Tensor) and (
-        isinstance(value, Expr) or promote([x.dtype], [scalar_dtype(value)]) != x.dtype
-    ):
-        raise Unmapped("the fill value is of another kind than the tensor")
-    return ops.where(c.tensor(1, "mask"), value, x)
-
-
 @handles("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_max.default")
 def clamp(c: Call) -> Tensor:
     """self, not below min nor above max."""

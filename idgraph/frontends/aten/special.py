@@ -15,7 +15,6 @@ import numpy as np
 
 from idgraph.arith import TRUE, Expr
 from idgraph.frontends.aten.pointwise import aligned, common_dtype, narrowed, promoted, wide_of
-from idgraph.frontends.aten.reduce import reduced_dims
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
 from idgraph.ir import Scalar, Tensor, is_float, is_integer
 from idgraph.ir import ops_index as indexed
@@ -23,7 +22,7 @@ from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as composite
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
-from idgraph.ir.dtypes import check_dtype, item_size
+from idgraph.ir.dtypes import item_size
 from idgraph.ir.fusion import apply_op
 
 Operand = Tensor | Scalar
@@ -384,31 +383,6 @@ def masked_scatter(c: Call) -> Tensor:
     last = ops.minimum(place, pool.axes[0].extent - 1)
     taken = movement.reshape(apply_op("index", pool, ops.where(ops.ne(flat, 0), place, last), dims=(0,)), *x.shape)
     return ops.where(wide, taken, x)
-
-
-@handles("aten.linalg_vector_norm.default")
-def vector_norm(c: Call) -> Tensor:
-    """(sum |x|**ord) ** (1 / ord) over axes; inf, -inf and 0 as torch means them."""
-    x, order = c.tensor(0, "self"), float(c.number(1, "ord", 2))
-    dims, keep = reduced_dims(c, x, 2), c.flag(3, "keepdim")
-    dtype = check_dtype(c.dtype(x.dtype))
-    if not is_float(dtype):
-        raise Unmapped(f"a norm of {dtype}")
-    like = ops.cast(x, dtype) if x.dtype != dtype else x
-    size = ops.abs(wide_of(like))
-    if not dims:
-        return narrowed(ops.cast(ops.ne(size, 0.0), size.dtype) if order == 0.0 else size, like)
-    if math.isinf(order):
-        found = (composite.amax if order > 0 else composite.amin)(size, dims, keep)
-    elif order == 0.0:
-        found = composite.sum(ops.cast(ops.ne(size, 0.0), size.dtype), dims, keep)
-    elif order == 1.0:
-        found = composite.sum(size, dims, keep)
-    elif order == 2.0:
-        found = ops.sqrt(composite.sum(ops.square(size), dims, keep))
-    else:
-        found = ops.pow(composite.sum(ops.pow(size, order), dims, keep), 1.0 / order)
-    return narrowed(found, like)
 
 
 @handles("aten._cdist_forward.default")

@@ -13,6 +13,7 @@ from idgraph.frontends.dynamic_shapes import Size
 from idgraph.frontends.graph import same_size
 from idgraph.frontends.importer import Call, Parts, Unmapped, fixed_extent, handles
 from idgraph.ir import Scalar, Tensor, is_float
+from idgraph.ir import ops_index as indexed
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as composite
 from idgraph.ir import ops_view as movement
@@ -111,7 +112,15 @@ def slice_scatter(c: Call) -> Tensor:
     """self with a slice replaced by src."""
     x, src, dim = c.tensor(0, "self"), c.tensor(1, "src"), c.int(2, "dim", 0)
     start, end, step = c.size_or_none(3, "start"), c.size_or_none(4, "end"), c.int(5, "step", 1)
+    if c.updates and isinstance(start, int) and start >= 0 and src.shape[dim] != 0:
+        return _written_at(x, _cast_like(src, x), dim % x.ndim, start, step)
     return movement.slice_scatter(x, _cast_like(src, x), dim, start, None if end == END else end, step)
+
+
+def _written_at(x: Tensor, src: Tensor, dim: int, start: int, step: int) -> Tensor:
+    """x with every ``step``-th element of an axis from ``start`` on replaced, in its own memory."""
+    at = x.fusion.iota(src.shape[dim], start, step)
+    return indexed.put_at(x, (dim,), (at,), src, accumulate=False, in_place=True)
 
 
 def _cast_like(src: Tensor, x: Tensor) -> Tensor:
@@ -126,6 +135,8 @@ def select_scatter(c: Call) -> Tensor:
     extent, index = x.axes[dim].extent, c.size(3, "index")
     index = attr(extent + index) if isinstance(index, int) and index < 0 else index
     src = movement.unsqueeze(_cast_like(c.tensor(1, "src"), x), dim)
+    if c.updates and isinstance(index, int) and index >= 0:
+        return _written_at(x, src, dim, index, 1)
     return movement.slice_scatter(x, src, dim, index, index + 1)
 
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.frontends.dynamic_shapes import Size
-from idgraph.frontends.graph import same_size
 from idgraph.frontends.importer import Call, Unmapped, fixed, fixed_extent, handles
 from idgraph.ir import Scalar, Tensor, is_float
 from idgraph.ir import ops_pointwise as ops
@@ -21,7 +20,7 @@ from idgraph.ir import ops_reduce as composite
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 
-MAX_PLACES = 64
+MAX_PLACES = 32  # each is a statement of a kernel, and of what it is fused with; of more the library has a loop
 
 
 def per_axis(values: Sequence[int], rank: int, default: int) -> list[int]:
@@ -230,37 +229,3 @@ def _nearest(x: Tensor, dim: int, n: int, m: int, scale: float | None, exact: bo
     at = ops.add(at, 0.5) if exact else at
     source = ops.cast(ops.floor(ops.mul(at, step)), "int64")
     return composite.index_select(x, dim, ops.minimum(source, n - 1))
-
-
-@handles("aten.native_channel_shuffle.default")
-def channel_shuffle(c: Call) -> Tensor:
-    """Channels in groups, read across the groups."""
-    x, groups = c.tensor(0, "self"), c.int(1, "groups")
-    shape = x.shape
-    channels = fixed_extent(x, 1) if x.ndim > 2 else 0
-    if x.ndim < 3 or groups < 1 or channels % groups:
-        raise c.error(f"{groups} groups of channels of shape {shape}")
-    parts = movement.reshape(x, (shape[0], groups, channels // groups, *shape[2:]))
-    return movement.reshape(movement.transpose(parts, 1, 2), shape)
-
-
-@handles("aten.pixel_shuffle.default", "aten.pixel_unshuffle.default")
-def pixel_shuffle(c: Call) -> Tensor:
-    """[..., C*r*r, H, W] -> [..., C, H*r, W*r], or back."""
-    x, back = c.tensor(0, "self"), "un" in c.node.target
-    r = c.int(1, "downscale_factor" if back else "upscale_factor")
-    lead, (channels, h, w) = x.shape[:-3], x.shape[-3:]
-    k = len(lead)
-    parted = ((h, r), (w, r)) if back else ((channels, r * r),)
-    if r < 1 or not all(same_size(n % d, 0) for n, d in parted):
-        shape = f"factor {r} of shape {tuple(x.shape)}"
-        raise (
-            c.error(shape) if all(isinstance(n, int) for n, _ in parted) else Unmapped(f"{shape}: not proved to divide")
-        )
-    if back:
-        parts = movement.reshape(x, (*lead, channels, h // r, r, w // r, r))
-        order = [*range(k), k, k + 2, k + 4, k + 1, k + 3]
-        return movement.reshape(movement.permute(parts, order), (*lead, channels * r * r, h // r, w // r))
-    parts = movement.reshape(x, (*lead, channels // (r * r), r, r, h, w))
-    order = [*range(k), k, k + 3, k + 1, k + 4, k + 2]
-    return movement.reshape(movement.permute(parts, order), (*lead, channels // (r * r), h * r, w * r))

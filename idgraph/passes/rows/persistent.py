@@ -46,6 +46,8 @@ from idgraph.passes.rows.vector_chunks import columnwise, straight
 from idgraph.schedule.reduction_persistence import CONDITIONS, DIGITS, HELD, NO_VALUE, ONE_PASS, most_values
 
 KEPT = "kept"
+LIBRARY = frozenset(("library",))
+SPECIAL = LIBRARY | {"special"}
 Place = tuple[int, int]  # (number of the part, number of the statement in it)
 
 
@@ -57,11 +59,14 @@ class RowCache:
     buffers: tuple[Buffer, ...]
 
 
-def cache_row_values(parts: Sequence[Part], read_only: frozenset[str], loads: bool, at: Expr, size: Expr) -> RowCache:
+def cache_row_values(
+    parts: Sequence[Part], read_only: frozenset[str], loads: bool, at: Expr, size: Expr, room: int = 0
+) -> RowCache:
     """The sweeps of one kernel made persistent: a row's values are kept in private arrays of ``size`` elements, at
-    element ``at``. Values that are expensive to compute are kept, with ``loads`` loaded ones too.
+    element ``at``. Values that are expensive to compute are kept, with ``loads`` loaded ones too; where ``room`` arrays
+    are enough, also those of special operations, such as quotients.
     """
-    found = _ReusedValues(parts, read_only, loads)
+    found = _ReusedValues(parts, read_only, loads, room)
     found.number()
     wanted = found.choose()
     if not wanted:
@@ -82,6 +87,7 @@ class _ReusedValues:
     parts: Sequence[Part]
     read_only: frozenset[str]
     loads: bool
+    room: int = 0
     first: dict[Place, Place] = field(default_factory=dict[Place, Place])
     taken: dict[Place, Place] = field(default_factory=dict[Place, Place])
     dropped: set[Place] = field(default_factory=set[Place])
@@ -109,20 +115,23 @@ class _ReusedValues:
         """Where values are computed that later sweeps take; sets what those sweeps take and drop.
 
         Values next to their use cost fewer operations than the loads that they are made of. They are kept where they
-        are no more arrays than those.
+        are no more arrays than those; results of special operations where there is room for them beside the loads.
         """
-        found = self.candidates(next_to_use=False)
-        if self.loads and found:
-            before = dict(self.taken), set(self.dropped)
-            self.taken, self.dropped = {}, set()
-            nearer = self.candidates(next_to_use=True)
-            if nearer and len(nearer) <= len(found):
+        found = self.candidates(LIBRARY)
+        if not self.loads or not found:
+            return found
+        before = dict(self.taken), set(self.dropped)
+        for worth, most in ((None, len(found)), (SPECIAL, self.room)):
+            nearer = self.candidates(worth)
+            if nearer and len(nearer) <= most:
                 return nearer
-            self.taken, self.dropped = before
+        self.taken, self.dropped = before
         return found
 
-    def candidates(self, next_to_use: bool) -> set[Place]:
-        """The places of one way to choose: expensive values and loads, or all that an earlier sweep has."""
+    def candidates(self, worth: frozenset[str] | None) -> set[Place]:
+        """The places of one way to choose: loads and values of operations of ``worth``, or all that an earlier sweep
+        has."""
+        self.taken, self.dropped = {}, set()
         found: set[Place] = set()
         for n in range(len(self.parts) - 1, -1, -1):
             part = self.parts[n]
@@ -135,22 +144,22 @@ class _ReusedValues:
                     live |= all_reads((x,))
                 elif x.local.name not in live:
                     self.dropped.add(place)
-                elif self.first[place][0] < n and self.is_root(part, x, next_to_use):
+                elif self.first[place][0] < n and self.is_root(part, x, worth):
                     self.taken[place] = self.first[place]
                     found.add(self.first[place])
                 else:
                     live |= reads(x)
         return found
 
-    def is_root(self, s: ReductionLoop, x: Value, any_value: bool) -> bool:
-        """True of a value that is worth keeping between sweeps: expensive, or (a cast of) a load, or ``any_value``; and
-        different in each column.
+    def is_root(self, s: ReductionLoop, x: Value, worth: frozenset[str] | None) -> bool:
+        """True of a value that is worth keeping between sweeps: of cycles that are ``worth`` it, or (a cast of) a load,
+        or any value (None); and different in each column.
         """
         if x.local.dtype == "bool" or not _varies(s, x):
             return False
-        if any_value:
+        if worth is None:
             return True
-        if isinstance(x, Compute) and OPERATIONS[x.op].cycles == "library":  # it costs more to compute than to keep
+        if isinstance(x, Compute) and OPERATIONS[x.op].cycles in worth:  # it costs more to compute than to keep
             return True
         if not self.loads:
             return False
@@ -221,9 +230,9 @@ def persistent_in_registers(
     width = _persistent_width(sweeps, columns)
     step = lead.threads * width
     elements = -(-columns // step) * width
-    found = cache_row_values(
-        parts, read_only, loads=True, at=symbol(f"{COLUMN}_kept", 0, elements - 1), size=as_expr(elements)
-    )
+    room = 0 if all(map(is_short, sweeps)) else most_values(lead.threads) // elements  # of short forms none is dear
+    place = symbol(f"{COLUMN}_kept", 0, elements - 1)
+    found = cache_row_values(parts, read_only, loads=True, at=place, size=as_expr(elements), room=room)
     arrays = len(found.buffers)
     if not arrays or not _is_room(elements * arrays, lead.threads):
         why = _too_much(columns, elements * arrays, lead) if arrays else _persistence_refusal(sweeps)
