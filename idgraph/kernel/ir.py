@@ -220,7 +220,7 @@ class KernelModule(Printed):
         return "\n".join([*head, *(str(k) for k in self.kernels)])
 
 
-X, Y, Z = BLOCK_DIMS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+X, Y, Z = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 BLOCK_NUMBER: Final = (
     "i64(cuda.blockIdx.x) + i64(cuda.gridDim.x) * (i64(cuda.blockIdx.y) + i64(cuda.gridDim.y) * i64(cuda.blockIdx.z))"
 )

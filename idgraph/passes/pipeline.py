@@ -108,16 +108,6 @@ TABLE: Mapping[TargetName, tuple[Pass, ...]] = {name: tuple(PASSES[p] for p in t
 """The passes of each target, in the order that its record names them in."""
 
 
-def select_passes(names: Iterable[str], target: TargetName = "cuda") -> tuple[Pass, ...]:
-    """Passes of one target by name, in the order of its table.
-
-    >>> [p.name for p in select_passes(("roll", "unroll"))]
-    ['unroll', 'roll']
-    """
-    wanted = frozenset(names)
-    return tuple(p for p in TABLE[target] if p.name in wanted)
-
-
 def up_to(name: str, target: TargetName) -> tuple[Pass, ...]:
     """Passes of a target to the one named, with it; none where it has no such pass.
 

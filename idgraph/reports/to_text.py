@@ -16,6 +16,7 @@ from idgraph.errors import SourceLine
 from idgraph.reports.model import AccessFacts, Amount, CycleFacts, KernelFacts, ProgramFacts, SegmentFacts
 from idgraph.reports.to_json import totals
 
+Row = tuple[str, ...]
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -134,6 +135,37 @@ def kernel_cells(k: KernelFacts) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def traffic_rows(s: SegmentFacts) -> list[Row]:
+    """Bytes of each tensor, inputs and outputs first."""
+    order = ("input", "output", "intermediate")
+    return [
+        (t.tensor, t.role, bytes_text(t.size), bytes_text(t.read, t.exact), bytes_text(t.written, t.exact), t.why)
+        for t in sorted(s.traffic, key=lambda t: order.index(t.role))
+    ]
+
+
+def loaded_rows(s: SegmentFacts) -> list[Row]:
+    """Accesses at loaded indices."""
+    return [
+        (
+            e.name, f"{a.kind} {a.tensor}", tuple_text(a.coordinates),
+            "\n".join(f"{x.name} = {x.tensor}[{', '.join(x.coordinates)}]" for x in a.loads), "\n".join(a.bounds),
+        )
+        for e in s.operations for a in e.accesses if a.loads
+    ]  # fmt: skip
+
+
+def call_rows(s: SegmentFacts) -> list[Row]:
+    """Opaque calls."""
+    return [(c.name, c.op, c.reason, place(c.line)) for c in s.calls]
+
+
+def coverage_rows(r: ProgramFacts) -> list[Row]:
+    """Imported operations, opaque ones first."""
+    opaque = [(name, "", why) for name, why in sorted(r.opaque.items())]
+    return [*opaque, *((name, count_text(n), "") for name, n in sorted(r.mapped.items()))]
+
+
 def touches(k: KernelFacts) -> list[str]:
     """The accesses of memory of a kernel, one line each."""
     return [
@@ -243,7 +275,7 @@ def _segment(s: SegmentFacts, of: int, rows: int | None) -> list[RenderableType]
         parts += _findings(s, title, rows)
     if s.calls:
         table = _table(f"{title}: opaque calls", ("result", "operation", "why", "line"))
-        parts.append(_rows(table, ((c.name, c.op, c.reason, place(c.line)) for c in s.calls), rows))
+        parts.append(_rows(table, call_rows(s), rows))
     return parts
 
 
@@ -263,12 +295,7 @@ def _cycles(s: SegmentFacts, title: str, rows: int | None) -> Table:
 
 def _traffic(s: SegmentFacts, title: str, rows: int | None) -> Table:
     table = _table(f"{title}: memory", ("tensor", "role", "size", "read", "written", ""), ("size", "read", "written"))
-    order = ("input", "output", "intermediate")
-    found = (
-        (t.tensor, t.role, bytes_text(t.size), bytes_text(t.read, t.exact), bytes_text(t.written, t.exact), t.why)
-        for t in sorted(s.traffic, key=lambda t: order.index(t.role))
-    )
-    return _rows(table, found, rows)
+    return _rows(table, traffic_rows(s), rows)
 
 
 def _accesses(s: SegmentFacts, title: str, rows: int | None) -> Table:
@@ -313,30 +340,12 @@ def _findings(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableT
         columns = ("operation", "access", "lanes along", "points", "why", "would allow more elements")
         table = _table(f"{title}: {kind} accesses, not fully vectorised ({GROUPS[kind]})", columns, ("points",))
         parts.append(_rows(table, by_reason(found), rows))
-    loaded = [(e.name, a) for e in s.operations for a in e.accesses if a.loads]
-    if loaded:
-        table = _table(
-            f"{title}: data-dependent accesses", ("operation", "access", "coordinates", "loads", "must hold")
-        )
-        parts.append(
-            _rows(
-                table,
-                (
-                    (
-                        name, f"{a.kind} {a.tensor}", tuple_text(a.coordinates),
-                        "\n".join(f"{x.name} = {x.tensor}[{', '.join(x.coordinates)}]" for x in a.loads),
-                        "\n".join(a.bounds),
-                    )
-                    for name, a in loaded
-                ),
-                rows,
-            )
-        )  # fmt: skip
+    if loaded := loaded_rows(s):
+        columns = ("operation", "access", "coordinates", "loads", "must hold")
+        parts.append(_rows(_table(f"{title}: data-dependent accesses", columns), loaded, rows))
     return parts
 
 
 def _coverage(r: ProgramFacts, rows: int | None) -> Table:
     table = _table("imported operations", ("operation", "calls", "opaque because"), ("calls",))
-    found = [(name, "", why) for name, why in sorted(r.opaque.items())]
-    found += [(name, str(n), "") for name, n in sorted(r.mapped.items())]
-    return _rows(table, found, rows)
+    return _rows(table, coverage_rows(r), rows)

@@ -23,7 +23,7 @@ class Tables:
     """``wanted[k]``: the element at which operand k should be read, over the output's logical axes (-1: none).
 
     ``allowed[k]``: a read that is harmless though unused. ``values``: index tensors by name. ``seen`` marks elements
-    written, ``terms`` marks (point of the loops that are not reduced, reduction index); ``marks`` False: neither.
+    written, ``terms`` marks (point of the loops that are not reduced, reduction index);
     """
 
     wanted: tuple[Array, ...]
@@ -31,7 +31,6 @@ class Tables:
     values: Mapping[str, Array]
     seen: Array
     terms: Array | None
-    marks: bool = True
 
 
 def build_tables(case: Case, values: Mapping[str, Array], symbols: Mapping[str, int], marks: bool = True) -> Tables:
@@ -48,7 +47,7 @@ def build_tables(case: Case, values: Mapping[str, Array], symbols: Mapping[str, 
         points = math.prod(n for j, (_, n) in enumerate(case.loops) if j not in case.reduced)
         folded = math.prod(n for p, n in enumerate(case.write.shape) if p not in case.write.kept)
         terms = np.zeros((points, folded), np.uint8)
-    return Tables(wanted, allowed, used, np.zeros(shape if marks else (1,) * len(shape), np.uint8), terms, marks)
+    return Tables(wanted, allowed, used, np.zeros(shape if marks else (1,) * len(shape), np.uint8), terms)
 
 
 def table_bytes(case: Case) -> int:

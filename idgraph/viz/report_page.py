@@ -13,7 +13,18 @@ from idgraph.ir import Fusion
 from idgraph.reports.model import CycleFacts, SegmentFacts
 from idgraph.reports.program_report import IndexReport
 from idgraph.reports.to_json import totals
-from idgraph.reports.to_text import bytes_text, count_text, cycle_text, place, places, share, touches
+from idgraph.reports.to_text import (
+    bytes_text,
+    call_rows,
+    coverage_rows,
+    cycle_text,
+    kernel_cells,
+    place,
+    places,
+    share,
+    touches,
+    traffic_rows,
+)
 from idgraph.runtime import emit
 from idgraph.viz.draw import to_svg
 from idgraph.viz.explorer import START, place_of, policy, script, style
@@ -28,9 +39,7 @@ from idgraph.viz.report_page_parts import (
     card,
     findings,
     foldable,
-    kernels,
     loaded,
-    memory,
     picture_section,
     table,
 )
@@ -188,8 +197,8 @@ def _segment(r: IndexReport, s: SegmentFacts, drawn: Drawn) -> str:
         parts.append(f'<h3 id="{at}-self">Mapped onto itself</h3>{foldable(title, body)}')
     parts += [_widths_section(s), picture_section(s, drawn), _loads(s), _kernels(s), _memory(s), _operations(s)]
     if s.calls:
-        rows = ((c.name, c.op, c.reason, place(c.line)) for c in s.calls)
-        parts.append(f'<h3 id="{at}-calls">Opaque calls</h3>{table(("result", "operation", "because", "line"), rows)}')
+        body = table(("result", "operation", "because", "line"), call_rows(s))
+        parts.append(f'<h3 id="{at}-calls">Opaque calls</h3>{body}')
     return "\n".join([*parts, "</section>"])
 
 
@@ -295,7 +304,10 @@ def _kernels(s: SegmentFacts) -> str:
     if not s.kernels:
         return ""
     columns = ("kernel", "makes", "read", "written", "estimated us", "measured us", "bound by", "begins because")
-    parts = [f'<h3 id="s{s.number}-kernels">Kernels</h3>', table(columns, kernels(s), right=(2, 3, 4, 5))]
+    parts = [
+        f'<h3 id="s{s.number}-kernels">Kernels</h3>',
+        table(columns, map(kernel_cells, s.kernels), right=(2, 3, 4, 5)),
+    ]
     for k in s.kernels:
         body = f"<pre>{xml(k.source)}</pre>" + table(("touches",), [(x,) for x in touches(k)])
         parts.append(foldable(f"{k.name}: source and accesses", body))
@@ -309,7 +321,7 @@ def _memory(s: SegmentFacts) -> str:
         f"{bytes_text(s.bytes_read, s.exact)} read, {bytes_text(s.bytes_written)} written, "
         f"{bytes_text(s.bytes_between, s.exact)} between operations"
     )
-    rows = memory(s)
+    rows = traffic_rows(s)
     body = table(("tensor", "role", "size", "read", "written", "note"), rows, right=(2, 3, 4))
     return f'<h3 id="s{s.number}-memory">Memory</h3>' + foldable(totals_, body, is_open=len(rows) <= 12)
 
@@ -340,9 +352,7 @@ def _operations(s: SegmentFacts) -> str:
 
 def _coverage(r: IndexReport) -> str:
     calls = sum(r.mapped.values())
-    rows = [(name, "", why) for name, why in sorted(r.opaque.items())]
-    rows += [(name, count_text(n), "") for name, n in sorted(r.mapped.items())]
-    body = table(("operation", "calls", "opaque because"), rows, right=(1,))
+    body = table(("operation", "calls", "opaque because"), coverage_rows(r), right=(1,))
     title = f"{calls} calls mapped, {len(r.opaque)} operations opaque"
     part = foldable(title, body, is_open=bool(r.opaque))
     return f'<section id="imported"><h2>Imported operations</h2>{part}</section>'

@@ -11,12 +11,12 @@ from idgraph.reports.collect import accessed_points
 from idgraph.reports.model import AccessFacts, OperationFacts, SegmentFacts
 from idgraph.reports.to_text import (
     GROUPS,
-    bytes_text,
+    Row,
     count_text,
     grouped,
-    kernel_cells,
     lanes_text,
     limit_text,
+    loaded_rows,
     suggestions_text,
     tuple_text,
 )
@@ -25,9 +25,6 @@ from idgraph.viz.picture import xml
 
 _HERE = Path(__file__).resolve().parent
 STYLE, SCRIPT = ("\n" + (_HERE / f"report_page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-
-
-Row = tuple[str, ...]
 
 
 def card(value: object, text: str, mood: str = "") -> str:
@@ -105,32 +102,7 @@ def findings(s: SegmentFacts) -> list[tuple[str, list[Row]]]:
 def loaded(s: SegmentFacts) -> list[Row]:
     """Accesses at loaded indices."""
     anchors = _anchors(s)
-    return [
-        (
-            f"{anchors[e.name]} {e.name}",
-            f"{a.kind} {a.tensor}",
-            tuple_text(a.coordinates),
-            "\n".join(f"{x.name} = {x.tensor}[{', '.join(x.coordinates)}]" for x in a.loads),
-            "\n".join(a.bounds),
-        )
-        for e in s.operations
-        for a in e.accesses
-        if a.loads
-    ]
-
-
-def memory(s: SegmentFacts) -> list[Row]:
-    """Bytes of each tensor, inputs and outputs first."""
-    order = ("input", "output", "intermediate")
-    return [
-        (t.tensor, t.role, bytes_text(t.size), bytes_text(t.read, t.exact), bytes_text(t.written, t.exact), t.why)
-        for t in sorted(s.traffic, key=lambda t: order.index(t.role))
-    ]
-
-
-def kernels(s: SegmentFacts) -> list[Row]:
-    """The kernels as emitted: what they make, bytes, times, why they begin."""
-    return [kernel_cells(k) for k in s.kernels]
+    return [(f"{anchors[name]} {name}", *more) for name, *more in loaded_rows(s)]
 
 
 def accesses_of(e: OperationFacts) -> str:

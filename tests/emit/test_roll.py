@@ -179,7 +179,7 @@ def lanes(s: Stmt, count: int) -> list[Stmt]:
     return made
 
 
-LAST = table.select_passes(("roll", "fuse_lanes", "scalar_replacement"))
+LAST = [table.PASSES[n] for n in ("roll", "fuse_lanes", "scalar_replacement")]
 
 
 def in_kernel(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
