@@ -5,8 +5,6 @@ Sums, quotients and remainders that are linear over the bits of numbers; tried b
 
 from __future__ import annotations
 
-from itertools import combinations
-
 from idgraph.arith.expr import ZERO, Expr, add, compare, const, floordiv, from_terms, mod, mul, xor
 from idgraph.arith.interval import interval
 from idgraph.arith.known_bits import diagonals, disjoint, from_diagonals, may_be_set, power_of_two
@@ -133,18 +131,6 @@ def xor_gather(node: Expr) -> Expr | None:
             out = xor(whole, *(a for a in node.args if a not in same))
             if less(out, node):
                 return out
-    return None
-
-
-@rule("xor", "xor-join", "x ^ y ^ z", "(x + y) ^ z", "x and y never have a 1 at the same bit; it is cheaper")
-def xor_join(node: Expr) -> Expr | None:
-    if not 2 < len(node.args) <= _MAX_OPERANDS:
-        return None
-    for a, b in combinations(node.args, 2):
-        if disjoint((a, b)):
-            both = normal(add((a, b)))
-            if cost(both) <= cost(a) + cost(b) and not _mixed(both):
-                return xor(both, *(x for x in node.args if x is not a and x is not b))
     return None
 
 
