@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -72,8 +73,10 @@ def written(word: str, tensor: str, own: tuple[str, ...] = ()) -> str:
     """The form of another library's ``word`` for a tensor here; "" where nothing like it is known."""
     known = _functions()
     shown = _shown(tensor)
+    if word not in own and (word.rstrip("_") in ELSEWHERE or word.rstrip("_") in known):
+        word = word.rstrip("_")  # torch's name of what changes its argument
     if word in ELSEWHERE:
-        return ELSEWHERE[word].replace("[x", f"[{shown}").replace("(x", f"({shown}").replace("x.", f"{shown}.")
+        return re.sub(r'(?<![.\w"])x\b', lambda _: shown, ELSEWHERE[word])
     if word in known:
         function: Any = known[word]
         code = getattr(function, "__wrapped__", function).__code__

@@ -744,7 +744,8 @@ class Fusion(Restorable, ShownFusion):
         extents = [self._extent(name, p, e) for p, e in enumerate(listed(shape, f"{name}: shape"))]
         kind = check_dtype(dtype)
         if not is_int(alignment) or alignment < 1 or alignment & (alignment - 1):
-            raise OperationError(f"input {name}: alignment {alignment!r} is not a power of two (bytes)", where=where)
+            what = f"input {name}: alignment {alignment!r} is not a power of two (bytes)"
+            raise OperationError(what, where=where, hint="16, or 4")
         start = self.in_symbols(attr(offset))
         if strides is not None:
             strides = [self.in_symbols(attr(n)) for n in listed(strides, f"{name}: strides")]
@@ -752,7 +753,9 @@ class Fusion(Restorable, ShownFusion):
             contiguity = flags(contiguity, len(extents), f"{name}: contiguity")
         check_symbols(f"input {name}", (start, tuple(strides or ())), self._symbols, self.name)
         if not is_true(as_expr(start) >= 0):
-            raise OperationError(f"input {name}: offset {offset} may be negative", where=where)
+            raise OperationError(
+                f"input {name}: offset {offset} may be negative", where=where, hint="elements, 0 or more"
+            )
         if strides is not None and contiguity is not None:
             hint = "only strides; contiguity=False leaves a stride free until a kernel runs"
             raise OperationError(f"input {name}: give strides or contiguity, not both", where=where, hint=hint)

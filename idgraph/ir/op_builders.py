@@ -229,9 +229,9 @@ def check_axis(tensor: Tensor, dim: object, extra: int = 0) -> int:
     count = tensor.ndim + extra
     if not isinstance(dim, int) or isinstance(dim, bool) or not -count <= dim < count:
         shape = ", ".join(map(str, tensor.shape))
-        raise OperationError(
-            f"tensor {tensor.name} has no axis {dim!r}", hint=f"its shape is ({shape}): axes {-count} to {count - 1}"
-        )
+        hint = f"its shape is ({shape}): axes {-count} to {count - 1}"
+        after = ", a number before other operands" if isinstance(dim, Tensor) else ""
+        raise OperationError(f"tensor {tensor.name} has no axis {dim!r}", hint=hint + after)
     return dim % count
 
 

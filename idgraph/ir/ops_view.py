@@ -266,11 +266,12 @@ def pad(x: Tensor, pad: Sequence[int | Expr], value: Scalar = 0, *, name: str | 
     (7, 7)
     """
     pairs = list(listed(pad, "pad"))
-    if len(pairs) % 2 or len(pairs) > 2 * checked(x, "pad").ndim:
+    nested = any(isinstance(p, (tuple, list)) for p in pairs)  # NumPy's
+    if nested or len(pairs) % 2 or len(pairs) > 2 * checked(x, "pad").ndim:
         raise OperationError(
-            f"pad: {len(pairs)} numbers for tensor {x.name} with {x.ndim} axes",
+            f"pad: {len(pairs)} {'pairs' if nested else 'numbers'} for tensor {x.name} with {x.ndim} axes",
             where=user_line(),
-            hint="(left, right) for the last axis, then for the one before it, ...",
+            hint="a flat list: left, right for the last axis, then for the one before it, ...",
         )
     left: list[Attr] = [0] * x.ndim
     right: list[Attr] = [0] * x.ndim

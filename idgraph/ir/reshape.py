@@ -30,7 +30,7 @@ def wanted_shape(fusion: Fusion, x: Tensor, shape: Sequence[Expr]) -> tuple[Expr
     free = [p for p, e in enumerate(shape) if e == -1]
     known = [fusion.extent("reshape", p, int(e) if e.is_const else e) for p, e in enumerate(shape) if e != -1]
     if len(free) > 1:
-        raise OperationError("only one extent may be -1")
+        raise OperationError("only one extent may be -1", hint="numbers for all others")
     if free:
         rest = product(known)
         if rest == 0:

@@ -109,7 +109,7 @@ def pad_strides(fusion: Fusion, *, alignment: int = 128, threshold: int = 1024) 
     ((50304, 1), 1, 8, '0.09%')
     """
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OperationError(f"pad_strides: alignment {alignment!r} is not a power of two of bytes")
+        raise OperationError(f"pad_strides: alignment {alignment!r} is not a power of two of bytes", hint="128")
     rows: list[PaddedStrides] = []
     skipped: list[tuple[Tensor, str]] = []
     inside = {t for t in fusion.tensors if t.inline_position == 0}

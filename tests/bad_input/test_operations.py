@@ -106,3 +106,21 @@ def test_what_fails_halfway_leaves_nothing(name: str) -> None:
     with pytest.raises(ig.IdGraphError):
         HALFWAY[name](t, v)
     assert (str(f), f.mark) == before
+
+
+HABITS: list[tuple[Build, str]] = [
+    (lambda f, t: ig.neg(t, name="z").bind, 'z.parallelize(axis, "threadIdx.x")'),
+    (lambda f, t: t.add_, "ig.add(t, b)"),
+    (lambda f, t: ig.index_select(t, f.input("i", (4,), "int64"), 0), "before other operands"),  # pyright: ignore[reportArgumentType]
+    (lambda f, t: ig.pad(t, [(1, 1), (0, 0)]), "a flat list: left, right for the last axis"),  # pyright: ignore[reportArgumentType]
+    (lambda f, t: f.input("q", (8,), alignment=3), "16, or 4"),
+    (lambda f, t: ig.reshape(t, -1, -1), "numbers for all others"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "hint"), HABITS)
+def test_habits_of_others_have_a_way_out(build: Build, hint: str) -> None:
+    f = ig.Fusion("f")
+    with pytest.raises(ig.IdGraphError) as caught:
+        build(f, f.input("t", shape=(4, 6)))
+    assert hint in caught.value.hint
