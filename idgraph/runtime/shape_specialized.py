@@ -278,7 +278,8 @@ class ShapeSpecialization:
         for i in self.inputs:
             made = copies.get(addresses[i.number])
             if i.position in self.program.mold.updated and made is not None and i.why != _EMPTY:
-                steps, shape = _strides(i.layout, self._numbers), cast("Any", tuple(self._numbers[i.layout.shape]))
+                shape = cast("tuple[int, ...]", tuple(self._numbers[i.layout.shape]))
+                steps = cast("tuple[int, ...]", element_strides(shape, None, 1))  # what is updated lies in rows
                 self.kind.assign(values[i.position], self.kind.view(made, shape, steps, i.tensor.dtype))
 
     def memory(self, m: OutputBuffer, flat: bool = False) -> Any:

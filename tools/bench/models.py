@@ -292,9 +292,9 @@ def judged(
                 row.failed = f"{part}: {title} is off by {error:.2g}, eager mode of moved arguments by {eager:.2g}"
         return found
 
-    compare: Any = compare
-    compare._boxed_call = True
-    return compare
+    boxed: Any = compare
+    boxed._boxed_call = True
+    return boxed
 
 
 def _copied(torch: Any, value: Any, by: float = 1.0) -> Any:
