@@ -324,7 +324,7 @@ class Builder:
         return value if isinstance(value, Tensor) and value.definition is not None else None
 
     def declare(self, *values: object) -> None:
-        """Sizes' symbols become the fusion's at their first use; none of them where one may be negative (`Unmapped`)."""
+        """Symbols of sizes become the fusion's at first use; none of them where one may be negative (`Unmapped`)."""
         found = [s for v in _expressions(values) for s in v.symbols][::-1]
         for s in found:
             if (low := s.symbol_bounds[0]) is None:
