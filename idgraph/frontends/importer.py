@@ -325,22 +325,16 @@ class Builder:
         return value if isinstance(value, Tensor) and value.definition is not None else None
 
     def declare(self, *values: object) -> None:
-        """Symbols of sizes become symbols of the fusion where they are first used; of all of them or, where one may be
-        negative (`Unmapped`), of none."""
-        found: dict[Expr, int | Expr] = {}
-        work = [s for v in _expressions(values) for s in v.symbols]
-        while work:
-            s = work.pop()
-            low = s.symbol_bounds[0]
-            if low is None:
+        """Symbols of sizes become the fusion's at first use; none of them where one may be negative (`Unmapped`)."""
+        found = [s for v in _expressions(values) for s in v.symbols][::-1]
+        for s in found:
+            if (low := s.symbol_bounds[0]) is None:
                 raise Unmapped(f"it uses {s}, a number that depends on values and may be negative")
-            work += low.symbols if isinstance(low, Expr) else ()
-            found.pop(s, None)
-            found[s] = low  # behind those whose bounds name it
-        for s, low in reversed(found.items()):
-            _, high, step, _ = s.symbol_bounds
-            high = high if isinstance(high, int) else None
-            self.fusion.symbol(s.name, min=low, max=high, multiple_of=step)
+            found += low.symbols if isinstance(low, Expr) else ()
+        for s in dict.fromkeys(reversed(found)):  # first those that bounds of others name
+            low, high, step, _ = s.symbol_bounds
+            most = high if isinstance(high, int) else None
+            self.fusion.symbol(s.name, min=0 if low is None else low, max=most, multiple_of=step)
 
     def free_name(self, name: str) -> None:
         """A tensor that took the name of a node gives it back: by itself (t3 of a composite), or for a meaning that
