@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from idgraph.arith import Expr, as_expr, minimum, postorder, simplify, symbol
+from idgraph.arith import FALSE, Expr, as_expr, minimum, postorder, simplify, symbol
 from idgraph.arith.facts import replace as replaced
 from idgraph.arith.solve import coefficients
 from idgraph.check.program import ZERO, Axis
 
 Point = Mapping[str, Expr]  # values of loops
+CONFIRMED = 20_000  # boxes of points in which plain Python looks for a fault before it is reported
 FREE = 2  # loops that an address leaves open, and of which both ends are tried
 
 
@@ -95,3 +96,45 @@ def _latest(
         at = simplify(end - (x.substitute({a.name: end}) - digit) % size)
         for more in solutions(address.substitute({a.name: at}), free[1:], wanted, None):
             yield {a.name: at, **more}
+
+
+def points_at(
+    address: Expr, when: Expr, loops: Sequence[Axis], at: int, sizes: Mapping[str, int]
+) -> list[dict[str, int]] | None:
+    """The points of loops at which an address is ``at``: boxes of points that may have such a one are halved.
+
+    None where that are too many boxes.
+    """
+    spans = {a.name: (0, max(int(a.extent.evaluate(sizes)), 0)) for a in loops}
+    address, when = address.substitute(dict(sizes)), when.substitute(dict(sizes))
+    weight = {n: _reach(address, {**dict.fromkeys(spans, (0, 1)), n: span}) for n, span in spans.items()}
+    found, boxes, steps = list[dict[str, int]](), [spans], 0
+    while boxes:
+        box = boxes.pop()
+        if any(low >= high for low, high in box.values()):
+            continue
+        if (steps := steps + 1) > CONFIRMED:
+            return None
+        values = simplify(_boxed(address, box)).range
+        if (values.lo is not None and values.lo > at) or (values.hi is not None and values.hi < at):
+            continue
+        wide = [n for n, (low, high) in box.items() if high - low > 1]
+        if not wide:
+            env = {**sizes, **{n: low for n, (low, _) in box.items()}}
+            found += [env] if int(address.evaluate(env)) == at and when.evaluate(env) else []
+        elif simplify(_boxed(when, box)) is not FALSE:
+            name = max(wide, key=lambda n: (box[n][1] - box[n][0]) * weight[n])
+            low, high = box[name]
+            boxes += [{**box, name: (low, (low + high) // 2)}, {**box, name: ((low + high) // 2, high)}]
+    return found
+
+
+def _boxed(x: Expr, box: Mapping[str, tuple[int, int]]) -> Expr:
+    """A formula where its loops are in a box."""
+    return x.substitute({n: symbol(n, low, high - 1) if high - low > 1 else low for n, (low, high) in box.items()})
+
+
+def _reach(address: Expr, box: Mapping[str, tuple[int, int]]) -> float:
+    """How far an address goes for a step of the one loop of a box, on average."""
+    values, trips = simplify(_boxed(address, box)).range, max(high - low for low, high in box.values())
+    return 1.0 if values.lo is None or values.hi is None else (values.hi - values.lo) / max(trips, 1)

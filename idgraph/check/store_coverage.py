@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
 from idgraph.arith.digit_solver import one_to_one
 from idgraph.arith.solve import coefficients
+from idgraph.check.address_solutions import points_at
 from idgraph.check.enumeration import chunks, extents_of
 from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Write
 from idgraph.check.report import Difference, Verdict
@@ -248,7 +248,6 @@ def are_disjoint(a: Sequence[Expr], b: Sequence[Expr], axes: Sequence[Axis]) -> 
 
 
 ELEMENTS = 1 << 23  # elements of a buffer whose writes are counted one by one
-CONFIRMED = 200_000  # points at which plain Python counts them again before a fault is reported
 Told = tuple[Verdict, str, Difference | None]
 
 
@@ -425,23 +424,22 @@ class StoreCoverage:
 
     def _confirmed(self, because: str, at: int, mates: Sequence[_Mate], sizes: dict[str, int]) -> Told:
         """A fault at an address is reported only where plain Python counts it too, from the original formulas."""
-        points = sum(prod(max(int(a.extent.evaluate(sizes)), 0) for a in m.loops) for m in mates)
-        shape = [int(n.evaluate(sizes)) for n in extents_of(self.meaning.tensors[self.buffer.tensor])]
-        if max(points, prod(shape)) > CONFIRMED:
+        shape = extents_of(self.meaning.tensors[self.buffer.tensor])
+        axes = [Axis(f"e.{k}", n) for k, n in enumerate(shape)]
+        steps = zip(axes, self.buffer.strides, strict=True)
+        place = self.buffer.offset + sum((a.symbol * s for a, s in steps), start=ZERO)
+        own = points_at(place, TRUE, axes, at, sizes)
+        parts = [points_at(m.address, m.when, m.loops, at, sizes) for m in mates]
+        if own is None or None in parts:
             return "unknown", f"{because}, as NumPy counts; too many points to count them again", None
-        strides = [int(s.evaluate(sizes)) for s in self.buffer.strides]
-        start = int(self.buffer.offset.evaluate(sizes))
-        own = any(
-            start + sum(c * s for c, s in zip(p, strides, strict=True)) == at for p in product(*map(range, shape))
-        )
-        hits = [env for m in mates for env in _write_points(m, sizes) if int(m.address.evaluate(env)) == at]
+        hits = [env for part in parts for env in part or ()]
         name = element(self.program, self.meaning, self.buffer.home, at, sizes, self.buffer)
         formula = str(self.write.index)
         if "not written" in because:
-            fault = own and not hits
+            fault = bool(own) and not hits
             found = Difference(dict(sizes), "", None, f"{name} is written", formula)
         else:
-            fault = bool(hits) and not own if "not an element" in because else own and len(hits) > 1
+            fault = bool(hits) and not own if "not an element" in because else bool(own) and len(hits) > 1
             found = Difference(hits[-1] if hits else dict(sizes), name, None, None, formula)
         if not fault:
             return "unknown", f"{because}, as NumPy counts; plain Python does not", None
@@ -465,14 +463,6 @@ def _moved(t: Tensor) -> set[str]:
             left += [x for x in e.inputs if x.name not in found]
             found |= {x.name for x in e.inputs}
     return found
-
-
-def _write_points(m: _Mate, sizes: Mapping[str, int]) -> list[dict[str, int]]:
-    """The points at which a write happens."""
-    names = [a.name for a in m.loops]
-    spans = [range(max(int(a.extent.evaluate(sizes)), 0)) for a in m.loops]
-    every = ({**sizes, **dict(zip(names, p, strict=True))} for p in product(*spans))
-    return [env for env in every if m.when.evaluate(env)]
 
 
 def overlaps(buffer: BufferLayout, shape: Sequence[Expr]) -> bool:

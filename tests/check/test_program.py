@@ -273,3 +273,19 @@ def test_parts_of_no_dynamic_size_are_counted() -> None:
     assert r.ok and r.decided, str(r)
     nests[2]["writes"][0]["when"] = "j*j < 1"
     assert not decide(read_program(data)).decided
+
+
+@pytest.mark.parametrize(
+    ("index", "when", "told"),
+    [
+        ("i*1000 + j", "(i != 617) | (j != 77)", "1 of 2000000 elements are not written"),
+        ("(i*1000 + j) % 1999999", "True", "an element is written twice"),
+    ],
+)
+def test_one_wrong_write_of_many_points_is_counted_again(index: str, when: str, told: str) -> None:
+    """More points than plain Python goes over: those at the address are found by halves."""
+    text = 'fusion "f" {\n  x = input(shape=(2000, 1000), dtype="float32")\n  y = exp(x)\n  output y\n}'
+    write = {"buffer": "y", "index": index, "when": when, "reads": [{"buffer": "x", "index": "i*1000 + j"}]}
+    nest = {"name": "k", "loops": [["i", 2000], ["j", 1000]], "writes": [write]}
+    found = ig.check.program({"program": text, "nests": [nest]})
+    assert any(told in r.because for r in found.refuted), str(found)
