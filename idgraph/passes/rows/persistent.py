@@ -115,7 +115,7 @@ class _ReusedValues:
         """Where values are computed that later sweeps take; sets what those sweeps take and drop.
 
         Values next to their use cost fewer operations than the loads that they are made of. They are kept where they
-        are no more arrays than those; results of special operations where there is room for them beside the loads.
+        are no more arrays than those; results of special operations where there is space for them beside the loads.
         """
         found = self.candidates(LIBRARY)
         if not self.loads or not found:
