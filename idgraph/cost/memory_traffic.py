@@ -348,7 +348,8 @@ class Reuse:
         self, sites: Sequence[AccessSite], data: Mapping[str, Data], sizes: Mapping[str, int], room: Room
     ) -> None:
         self.sites, self.data, self.sizes, self.room = sites, data, sizes, room
-        self.shared = set.intersection(*({x.number for x in s.around} for s in sites)) if sites else set[int]()
+        loops = [{x.number for x in s.around} for s in sites]
+        self.shared = frozenset(n for n in (loops[0] if loops else ()) if all(n in own for own in loops))
 
     def again(self, s: AccessSite) -> int:
         """How often the elements of a site come from memory: 1 if each stays in the cache until its last use."""

@@ -239,7 +239,7 @@ def _goes_elsewhere(e: TensorExpr, count: int) -> bool:
     t = e.output
     near = reach([t], lambda u: [x.output for x in u.uses if x.op in POINTWISE or x.op in MOVES], NEAR)
     rows = _points(t)
-    return any(produced_by(u, ("cat", "pad")) or _points(u) not in (0, rows, rows * count) for u in near if u is not t)
+    return any(produced_by(u, ("cat", "pad")) or rows < _points(u) != rows * count for u in near if u is not t)
 
 
 def _points(t: Tensor) -> int:

@@ -60,13 +60,13 @@ class RowCache:
 
 
 def cache_row_values(
-    parts: Sequence[Part], read_only: frozenset[str], loads: bool, at: Expr, size: Expr, room: int = 0
+    parts: Sequence[Part], read_only: frozenset[str], loads: bool, at: Expr, size: Expr, spare: int = 0
 ) -> RowCache:
     """The sweeps of one kernel made persistent: a row's values are kept in private arrays of ``size`` elements, at
-    element ``at``. Values that are expensive to compute are kept, with ``loads`` loaded ones too; where ``room`` arrays
-    are enough, also those of special operations, such as quotients.
+    element ``at``. Values that are expensive to compute are kept, with ``loads`` loaded ones too; where ``spare``
+    arrays are enough, also those of special operations, such as quotients.
     """
-    found = _ReusedValues(parts, read_only, loads, room)
+    found = _ReusedValues(parts, read_only, loads, spare)
     found.number()
     wanted = found.choose()
     if not wanted:
@@ -87,7 +87,7 @@ class _ReusedValues:
     parts: Sequence[Part]
     read_only: frozenset[str]
     loads: bool
-    room: int = 0
+    spare: int = 0
     first: dict[Place, Place] = field(default_factory=dict[Place, Place])
     taken: dict[Place, Place] = field(default_factory=dict[Place, Place])
     dropped: set[Place] = field(default_factory=set[Place])
@@ -115,13 +115,13 @@ class _ReusedValues:
         """Where values are computed that later sweeps take; sets what those sweeps take and drop.
 
         Values next to their use cost fewer operations than the loads that they are made of. They are kept where they
-        are no more arrays than those; results of special operations where there is room for them beside the loads.
+        are no more arrays than those; results of special operations where there is space for them beside the loads.
         """
         found = self.candidates(LIBRARY)
         if not self.loads or not found:
             return found
         before = dict(self.taken), set(self.dropped)
-        for worth, most in ((None, len(found)), (SPECIAL, self.room)):
+        for worth, most in ((None, len(found)), (SPECIAL, self.spare)):
             nearer = self.candidates(worth)
             if nearer and len(nearer) <= most:
                 return nearer
@@ -230,9 +230,9 @@ def persistent_in_registers(
     width = _persistent_width(sweeps, columns)
     step = lead.threads * width
     elements = -(-columns // step) * width
-    room = 0 if all(map(is_short, sweeps)) else most_values(lead.threads) // elements  # of short forms none is dear
+    spare = 0 if all(map(is_short, sweeps)) else most_values(lead.threads) // elements  # of short forms none is dear
     place = symbol(f"{COLUMN}_kept", 0, elements - 1)
-    found = cache_row_values(parts, read_only, loads=True, at=place, size=as_expr(elements), room=room)
+    found = cache_row_values(parts, read_only, loads=True, at=place, size=as_expr(elements), spare=spare)
     arrays = len(found.buffers)
     if not arrays or not _is_room(elements * arrays, lead.threads):
         why = _too_much(columns, elements * arrays, lead) if arrays else _persistence_refusal(sweeps)
