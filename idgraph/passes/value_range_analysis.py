@@ -67,7 +67,7 @@ class ValueInterval:
         return self.lo > self.hi
 
     def met(self, other: ValueInterval) -> ValueInterval:
-        """What both ranges have."""
+        """The numbers that both ranges have."""
         return ValueInterval(max(self.lo, other.lo), min(self.hi, other.hi), self.nan and other.nan)
 
     def joined(self, other: ValueInterval) -> ValueInterval:
@@ -106,7 +106,7 @@ class Ranges:
         for name in gone:
             self.known.pop(name, None)
         self.implied = {n: r for n, r in self.implied.items() if n not in gone and r.keys().isdisjoint(gone)}
-        self.casts = {n: s for n, s in self.casts.items() if n not in gone and _source(s) not in gone}
+        self.casts = {n: s for n, s in self.casts.items() if n not in gone and _cast_operand(s) not in gone}
 
     def learn(self, s: Stmt) -> None:
         """Know the value that a statement sets; an earlier one is gone."""
@@ -127,9 +127,9 @@ class Ranges:
         if implied and name not in implied:
             self.implied[name] = implied
             self.named |= {name, *implied}
-        if isinstance(s, Compute) and s.op == "cast" and _source(s) not in ("", name):
+        if isinstance(s, Compute) and s.op == "cast" and _cast_operand(s) not in ("", name):
             self.casts[name] = s
-            self.named |= {name, _source(s)}
+            self.named |= {name, _cast_operand(s)}
 
     def _implied(self, s: Compute) -> dict[str, ValueInterval]:
         """Ranges of variables where a comparison, or all of several, is true: then none of them is nan."""
@@ -164,7 +164,7 @@ class Ranges:
             {**self.known, **{n: self.known[n].met(r) if n in self.known else r for n, r in implied.items()}}
         )
         made = self.casts.get(first.name) if isinstance(first, Local) else None
-        if made is not None and _source(made) in implied:
+        if made is not None and _cast_operand(made) in implied:
             return [inner.of_compute(made), *rest]
         return [inner.of(first, s.compute), *rest]
 
@@ -246,7 +246,7 @@ def _hull(found: Sequence[ValueInterval | None]) -> ValueInterval | None:
     return reduce(ValueInterval.joined, known) if known and len(known) == len(found) else None
 
 
-def _source(s: Compute) -> str:
+def _cast_operand(s: Compute) -> str:
     """The variable that a conversion reads; none of a number."""
     (x,) = s.operands
     return x.name if isinstance(x, Local) and x.at is None else ""

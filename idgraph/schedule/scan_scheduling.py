@@ -108,7 +108,7 @@ def _cheapest_width(
         exchanged = sum(gpu.exchange_seconds(values, threads, size) for size in sizes)
         running = gpu.registers / (BASE_REGISTERS + width * words)  # of a multiprocessor; half of all keep memory busy
         busy = min(1.0, 2 * running / gpu.threads) if gpu.threads else 1.0
-        lines = [sum(bytes_of(x) * _accesses(x, width) for x in xs) for xs in (read, written)]
+        lines = [sum(bytes_of(x) * _access_count(x, width) for x in xs) for xs in (read, written)]
         asking = gpu.line_seconds(*(n / gpu.line for n in lines))
         times[width] = hypot(max(memory / busy, asking), exchanged)
         width *= 2
@@ -116,7 +116,7 @@ def _cheapest_width(
     return next((w for w, time in times.items() if time <= least * RESOLUTION), width)
 
 
-def _accesses(x: Tensor, width: int) -> int:
+def _access_count(x: Tensor, width: int) -> int:
     """Of ``width`` neighbours in memory: rows that begin at any element are accessed one by one."""
     lanes, innermost = current_device().lanes(item_size(x.dtype)), x.axes[-1].extent if x.axes else as_expr(1)
     return -(-width // lanes) if divisible(innermost, min(width, lanes)) else width
