@@ -77,7 +77,7 @@ class GatherWays(Printed):
     >>> _ = f.output(ig.gather(ig.log_softmax(x, 1), 1, i))
     >>> [g] = ig.fuse.gathers(f)
     >>> g.best, [w.kernels for w in g.ways], g.runs
-    ('recompute', [1, 1, 1, 5], ('blockIdx.x', 'threadIdx.x', 'vectorize'))
+    ('recompute', [1, 1, 1, 4], ('blockIdx.x', 'threadIdx.x', 'vectorize'))
     """
 
     tensor: str

@@ -753,9 +753,8 @@ class Fusion(Restorable, ShownFusion):
             contiguity = flags(contiguity, len(extents), f"{name}: contiguity")
         check_symbols(f"input {name}", (start, tuple(strides or ())), self._symbols, self.name)
         if not is_true(as_expr(start) >= 0):
-            raise OperationError(
-                f"input {name}: offset {offset} may be negative", where=where, hint="elements, 0 or more"
-            )
+            what, hint = f"input {name}: offset {offset} may be negative", "elements, 0 or more"
+            raise OperationError(what, where=where, hint=hint)
         if strides is not None and contiguity is not None:
             hint = "only strides; contiguity=False leaves a stride free until a kernel runs"
             raise OperationError(f"input {name}: give strides or contiguity, not both", where=where, hint=hint)

@@ -216,8 +216,8 @@ def split_reduction_over_cat(fusion: Fusion) -> None:
 
 
 def unroll_reductions_in_cat(fusion: Fusion) -> None:
-    """Reductions of a few columns that go into a cat, a pad, or rows of another length, as operations on the columns:
-    they are computed where those read them, and nothing is stored in between.
+    """Reductions of a few columns that go into a cat, or a pad, as operations on the columns: they are computed where
+    those read them, and nothing is stored in between.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -227,24 +227,17 @@ def unroll_reductions_in_cat(fusion: Fusion) -> None:
     >>> [e.op for e in f.exprs if e.op != "select"]
     ['maximum', 'maximum', 'minimum', 'minimum', 'cat']
     """
-    for e in fusion.exprs:
+    for e in fusion.exprs if any(e.op in ("cat", "pad") for e in fusion.exprs) else ():
         if e.op in REDUCTIONS and e.is_reduction and OPERATIONS[e.op].combine in POINTWISE and len(e.inputs) == 1:
             count = prod(int(n) if n.is_const else 0 for n in (e.inputs[0].axes[d].extent for d in reduced_dims(e)))
-            if 0 < count <= MOST and not fusion.is_output(e.output) and _goes_elsewhere(e, count):
+            if 0 < count <= MOST and not fusion.is_output(e.output) and _is_joined(e.output):
                 replace_operation(e, partial(finished, e, partial(_unrolled, e)))
 
 
-def _goes_elsewhere(e: TensorExpr, count: int) -> bool:
-    """Whether operations on single elements lead to a cat or a pad, or to rows that are not of ``count`` columns."""
-    t = e.output
-    near = reach([t], lambda u: [x.output for x in u.uses if x.op in POINTWISE or x.op in MOVES], NEAR)
-    rows = _points(t)
-    return any(produced_by(u, ("cat", "pad")) or rows < _points(u) != rows * count for u in near if u is not t)
-
-
-def _points(t: Tensor) -> int:
-    """The elements of a tensor; 0 where that is not known."""
-    return prod(int(d.extent) if d.extent.is_const else 0 for d in t.logical if d.kind != "reduction")
+def _is_joined(t: Tensor) -> bool:
+    """Whether operations on single elements lead to a cat or a pad."""
+    near = reach([t], lambda u: [e.output for e in u.uses if e.op in POINTWISE or e.op in MOVES], NEAR)
+    return any(produced_by(u, ("cat", "pad")) for u in near if u is not t)
 
 
 def _unrolled(e: TensorExpr) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -193,6 +194,6 @@ def test_a_window_is_statements_only_while_it_has_few_places(kernel: int, mapped
     """A kernel has a statement a place, and fuses them; of large windows the library's loop is taken."""
     x = torch.randn(1, 2, 9, 9)
     for pool in (torch.nn.functional.avg_pool2d, torch.nn.functional.max_pool2d):
-        imported = from_torch(lambda x, pool=pool: pool(x, kernel, 2), (x,))
+        imported = from_torch(partial(pool, kernel_size=kernel, stride=2), (x,))
         torch.testing.assert_close(imported.run(x), pool(x, kernel, 2))
         assert (not imported.plan.reasons) == mapped

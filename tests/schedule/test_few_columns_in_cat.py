@@ -44,15 +44,3 @@ def test_what_is_written_as_it_is_stays_a_reduction() -> None:
     f = pixels("uint8", lambda a, b: ig.pad(a + b, (1, 1)))
     assert not differ(f)
     assert not {"amax", "amin", "sum"} & {e.op for e in f.exprs}
-
-
-@pytest.mark.parametrize(("last", "reduced"), [(4, True), (3, False)])
-def test_rows_of_another_length_need_no_kernel_for_the_reduction(last: int, reduced: bool) -> None:
-    """A norm of four columns that three others are divided by (a rotation by quaternions) is operations on columns; of
-    four others, it goes back to the rows that it is of."""
-    f = ig.Fusion("turned")
-    q, v = f.input("q", (64, 4)), f.input("v", (64, 7 - last))
-    n = q / (ig.sqrt(ig.sum(q * q, 1, keepdim=True)) + 1e-9)
-    f.output(n[:, :1] * v + n[:, 1:4] if last == 4 else n + v)
-    assert not differ(f)
-    assert ("sum" in {e.op for e in f.exprs}) != reduced
