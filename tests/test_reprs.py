@@ -9,6 +9,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import symbol
+from idgraph.errors import ArgumentError
 
 
 def shown() -> dict[str, Any]:
@@ -85,7 +86,9 @@ def test_a_misspelt_name_suggests_the_right_one(where: str, name: str, meant: st
     [
         ("einsum", "ig.matmul(x, y)"), ("masked_fill", "ig.where(mask, value, x)"), ("max", "ig.amax(x)"),
         ("arange", "ig.iota(n, fusion=f)"), ("zeros", "ig.full(shape, 0.0, fusion=f)"),
-        ("view", "ig.reshape(x, shape)"),
+        ("view", "ig.reshape(x, shape)"), ("split", "x[:n]"),
+        ("gelu", "x * 0.5 * (1.0 + ig.erf(x * 0.7071067811865476))"),
+        ("logsumexp", "ig.log(ig.sum(ig.exp(x), 1))"), ("outer", "ig.unsqueeze(x, 1) * y"),
     ],
 )  # fmt: skip
 def test_a_name_of_another_library_is_written_here(name: str, here: str) -> None:
@@ -98,3 +101,17 @@ def test_a_name_of_another_library_is_written_here(name: str, here: str) -> None
     names: dict[str, Any] = {"ig": ig, "f": f, "x": x, "y": y, "mask": x > 0.0, "value": 1.0, "n": 4, "shape": (2, 8)}
     exec(f"made = {here}", names)
     assert isinstance(names["made"], ig.Tensor)
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort", "median", "argmax", "acos"])
+def test_a_function_that_torch_alone_has_is_imported(name: str) -> None:
+    with pytest.raises(AttributeError, match=r"here it is ig\.from_torch"):
+        getattr(ig, name)
+
+
+def test_a_program_that_is_called_says_how_it_is_run() -> None:
+    f = ig.Fusion("f")
+    f.output(ig.exp(f.input("x", (4,))))
+    with pytest.raises(ArgumentError, match="not called") as caught:
+        ig.emit(f, "python")(1)
+    assert caught.value.hint == 'run({"x": ...})' and caught.value.where

@@ -6,7 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr, Proof, and_, drop_redundant, enumerate_points, is_true, simplify, strongest
+from idgraph.arith import (
+    FALSE,
+    TRUE,
+    Expr,
+    Proof,
+    and_,
+    as_expr,
+    drop_redundant,
+    enumerate_points,
+    is_true,
+    simplify,
+    strongest,
+)
 from idgraph.arith.expr import at_most
 from idgraph.display import Printed
 from idgraph.errors import ScheduleError
@@ -259,7 +271,9 @@ def cuts(model: CoverageMaps, t: Tensor) -> tuple[Cut, ...]:
     of the logical axes, a resize that grows.
     """
     found: list[Cut] = []
-    found += [(x, x.outputs) for x in (*t.domain.loop_exprs, *model.lengths(t).values()) if is_partial(x)]
+    made = {d: x for x in t.domain.loop_exprs for d in x.outputs}
+    ends = (*t.domain.loop_exprs, *model.lengths(t).values())
+    found += [(x, x.outputs) for x in ends if is_partial(x) and not _takes_back(x, made)]
     if t.definition is not None and t.definition.op in SCATTERS:
         return tuple(found)  # its loops are upstream by nature, and write a part of what operand 0 holds whole
     if t.definition is not None and t.loop != t.logical and t.domain.exprs:
@@ -272,6 +286,17 @@ def cuts(model: CoverageMaps, t: Tensor) -> tuple[Cut, ...]:
                     found.append((x, x.inputs))
                 step = steps.get(x.inputs[0])
     return tuple(found)
+
+
+def _takes_back(x: DomainExpr | None, made: Mapping[IterDomain, DomainExpr]) -> bool:
+    """True of a cut of no more than resizes before it added: every element of the axis they began with is left."""
+    left, right = as_expr(0), as_expr(0)
+    while isinstance(x, Resize):
+        left, right = left + x.left, right + x.right
+        if is_true(left >= 0) and is_true(right >= 0):
+            return True
+        x = made.get(x.source)
+    return False
 
 
 def check_reads_covered(model: CoverageMaps) -> None:

@@ -24,6 +24,12 @@ ELSEWHERE = {
     "compute_inline": "ig.schedule.inline_most(f)", "unroll": 'x.parallelize(axis, "unroll")',
     "bind": 'x.parallelize(axis, "threadIdx.x")', "fuse": "x.merge(outer, inner)", "tile": "x.split(axis, factor)",
     "set_scope": 'x.set_memory("shared")', "reorder_loops": "x.reorder({old: new})",
+    **dict.fromkeys(
+        ("sort", "argsort", "median", "argmax", "argmin", "quantile", "acos", "asin", "atan", "sinh", "cosh"),
+        "ig.from_torch(function, args)",
+    ),
+    "gelu": "x * 0.5 * (1.0 + ig.erf(x * 0.7071067811865476))", "outer": "ig.unsqueeze(x, 1) * y",
+    "logsumexp": "ig.log(ig.sum(ig.exp(x), 1))", "split": "x[:n]", "chunk": "x[:n]",
     "einsum": "ig.matmul(x, y), or unsqueeze, multiply and ig.sum", "linear": "ig.matmul(x, w.T) + b",
     "arange": "ig.iota(n, fusion=f)", "zeros": "ig.full(shape, 0.0, fusion=f)", "ones": "ig.full(shape, 1.0, fusion=f)",
     "tensor": 'f.input("x", shape)', "rfactor": "ig.reshape(x, shape), then one reduction for each part",

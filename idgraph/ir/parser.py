@@ -220,7 +220,7 @@ def _call(reader: _FusionParser, fusion: Fusion) -> tuple[list[Tensor | Scalar |
 
 def _ints(value: Attr) -> tuple[int | Expr, ...]:
     if not isinstance(value, tuple) or not all(isinstance(v, (int, Expr)) and not isinstance(v, bool) for v in value):
-        raise ParseError(f"{value!r} is not a tuple of integers")
+        raise ParseError(f"{value!r} is not a tuple of integers", hint="(8, 6), or (8,) for one of them")
     return tuple(v for v in value if isinstance(v, (int, Expr)))
 
 
@@ -293,12 +293,13 @@ def replay_placement(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Ma
         case "replicate", [] if not kwargs:
             tensor.replicate()
         case _:
-            raise ParseError(f"place {tensor.name}: {step} with such arguments is not shard, partial or replicate")
+            what = f"place {tensor.name}: {step} with such arguments is not shard, partial or replicate"
+            raise ParseError(what, hint='shard(0, "x"), partial("x", "sum") or replicate()')
 
 
 def _domains(tensor: Tensor, places: Attr) -> list[IterDomain]:
     if not isinstance(places, tuple):
-        raise ParseError(f"schedule {tensor.name}: {places!r} is not a tuple of axes")
+        raise ParseError(f"schedule {tensor.name}: {places!r} is not a tuple of axes", hint='("logical1", "logical0")')
     found: list[IterDomain] = []
     for place in places:
         axis = axis_at(tensor, place) if isinstance(place, str) else None
@@ -351,9 +352,12 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
             ):
                 getattr(tensor, step)(*args, **kwargs)
             case _:
-                raise ParseError(f"schedule {tensor.name}: wrong arguments for {step}")
+                raise TypeError
     except TypeError as error:
-        raise ParseError(f"schedule {tensor.name}: wrong arguments for {step}") from error
+        method = getattr(Tensor, step)
+        takes = getattr(method, "__wrapped__", method).__code__
+        names = ", ".join(takes.co_varnames[1 : takes.co_argcount + takes.co_kwonlyargcount])
+        raise ParseError(f"schedule {tensor.name}: wrong arguments for {step}", hint=f"{step}({names})") from error
 
 
 def _statement(reader: _FusionParser, fusion: Fusion) -> Tensor | None:

@@ -13,11 +13,21 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet, show
-from idgraph.errors import EmitError, IdGraphError, arguments, one_of, short_repr, shortened, warn_user
+from idgraph.errors import (
+    ArgumentError,
+    EmitError,
+    IdGraphError,
+    arguments,
+    one_of,
+    short_repr,
+    shortened,
+    user_line,
+    warn_user,
+)
 from idgraph.index import IdModel
 from idgraph.index.allocation import has_strides
 from idgraph.index.int_width import Size, open_sizes
@@ -201,6 +211,11 @@ class Program(LoadedKernels):
         """The kernels as text (without the checks of ``run(..., checked=True)``)."""
         head = f"# fusion {quote(self.fusion.name)}: {TARGETS[self.target].about}"
         return "\n\n".join([head, *(self.kernel_source(k) for k in self.kernels)])
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Raise `ArgumentError`, which says how the arrays are passed."""
+        arrays = ", ".join(f'"{t.name}": ...' for t in self.fusion.inputs)
+        raise ArgumentError("a program is not called, it is run", where=user_line(), hint=f"run({{{arrays}}})")
 
     @arguments(EmitError)
     def copies(self, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None = None) -> dict[str, str]:

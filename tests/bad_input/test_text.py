@@ -45,6 +45,21 @@ def test_one_clear_error(name: str) -> None:
     assert len(str(caught.value)) < 900
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("schedule t split()", "split(axis, factor, inner)"), ("schedule t reorder(3)", "reorder(order)"),
+        ("schedule t set_loop(3)", '("logical1", "logical0")'),
+        ("u = input(shape=8)", "(8, 6), or (8,) for one of them"),
+        ('mesh x=2\n place t shard("x")', 'shard(0, "x"), partial("x", "sum") or replicate()'),
+    ],
+)  # fmt: skip
+def test_arguments_of_another_kind_have_a_hint(line: str, hint: str) -> None:
+    with pytest.raises(ig.ParseError) as caught:
+        ig.parse(f"fusion f {{\n  t = input(shape=(4, 6))\n  {line}\n}}")
+    assert caught.value.hint == hint
+
+
 def test_every_cut_of_a_good_text_is_an_error() -> None:
     assert ig.parse(GOOD).exprs
     for at in range(len(GOOD) - 1):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 
+import numpy as np
 import pytest
 
 import idgraph as ig
@@ -90,3 +92,24 @@ def test_what_two_passes_read_in_parts_is_stored_once() -> None:
     stored = {b.title for k in kernels for b in k.buffers if b.place == "global"}
     assert source in stored and len(stored) == 2, stored  # and the mean; pads are read in place
     assert ig.validate(f, target="python").ok
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_resizes_reach_every_element_or_are_refused(seed: int) -> None:
+    """Loops grown and cut up to four times, against the elements that each cut leaves, one by one."""
+    rng = random.Random(seed)
+    f = ig.Fusion("f")
+    y = f.output(ig.copy(f.input("x", (6,))))
+    left, extent = {s: s for s in range(6)}, 6
+    for _ in range(rng.randint(1, 4)):
+        before, behind = rng.randint(-2, 3), rng.randint(-2, 3)
+        if extent + before + behind >= 1:
+            y.resize(0, before, behind)
+            extent += before + behind
+            left = {s: at + before for s, at in left.items() if 0 <= at + before < extent}
+    if len(left) < 6:
+        with pytest.raises(ig.ScheduleError, match="computes a part of it only"):
+            ig.emit(f, "python")
+        return
+    x = np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(ig.emit(f, "python").run({"x": x}, poison=True)[y.name], x)
