@@ -43,7 +43,8 @@ def inductor(
 
     Inductor runs up to its scheduler and stops before code. There are rows before its loops are merged, reordered and
     fused, and after; with ``source`` also of the Triton text that Inductor writes then, read and never executed (no
-    GPU and no Triton is needed). ``dynamic`` is torch.compile's; ``options`` are Inductor's config; ``budget``: loop
+    GPU and no Triton is needed): its addresses are judged, and an "unknown" row says so where it computes more than
+    copies of them. ``dynamic`` is torch.compile's; ``options`` are Inductor's config; ``budget``: loop
     points times reads that an enumeration may look at, for each buffer of a nest. Raises `CheckError` where torch is
     missing, has another Inductor than those known here, or cannot compile ``fn``.
 

@@ -72,6 +72,26 @@ def of_source(
     return replace(program, buffers=buffers, nests=tuple(nests), order=tuple(order)), unread
 
 
+def decide_source(
+    program: NeutralProgram, text: str, dtypes: Mapping[str, str] | None = None, budget: int = 1 << 23
+) -> CheckReport:
+    """The rows of a program's generated source: its addresses, and an unknown one where it computes anything of them,
+    which is not judged.
+    """
+    made, unread = of_source(program, text, dtypes)
+    own = {n.name for n in program.nests}
+    rows = [r for r in decide(made, stage="source", budget=budget).rows if r.node not in own]
+    rows += [CheckRow(x, "", "unknown", because="its source is not known here", stage="source") for x in unread]
+    stores = [(n, w) for n in made.nests if n.name not in own for w in n.writes]
+    left = [(n, w) for n, w in stores if w.value is None]
+    if left:
+        count = f"{len(left)} of {len(stores)} store{'s' * (len(stores) != 1)}"
+        because = f"which elements it reads and writes is judged, what it computes of them is not ({count})"
+        nest, write = left[0]
+        rows.append(CheckRow(nest.name, write.buffer, "unknown", "write", because, stage="source", graph=program.name))
+    return CheckReport(program.name, tuple(rows))
+
+
 def _positioned(program: NeutralProgram, given: Argument) -> Argument:
     """An argument that begins elsewhere in its memory than the program's buffer of that name."""
     home, base = program.place_of(given.buffer)
@@ -131,10 +151,7 @@ def check_inductor(
             rows += decide(program, stage=stage, budget=budget).rows
         rows += found.outside
         if found.source:
-            made, unread = of_source(found.after, found.source, found.dtypes)
-            own = {n.name for n in found.after.nests}
-            rows += (r for r in decide(made, stage="source", budget=budget).rows if r.node not in own)
-            rows += [CheckRow(x, "", "unknown", because="its source is not known here", stage="source") for x in unread]
+            rows += decide_source(found.after, found.source, found.dtypes, budget).rows
         calls += [f"{found.name}: {c}" for c in found.calls]
     rows += [CheckRow("graph", "", "unknown", because=why) for why in capture.failed]
     return CheckReport(title, tuple(rows), tuple(calls))

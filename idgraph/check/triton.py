@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol, where
 from idgraph.check.index_values import Value, ValueTable, combine, substitute_symbols, unwrapped, wrapped_parts
 from idgraph.check.inductor_wrapper import Argument, WrapperLaunch, name_of, parse_source
-from idgraph.check.program import ZERO, Axis, CheckError, IndirectIndex, LoadedValue, Nest, Read, Write
+from idgraph.check.program import ZERO, Axis, CheckError, IndirectIndex, LoadedValue, Nest, Read, StatementValue, Write
 
 PREFIXES = ("z", "y", "x")
 REDUCERS: Mapping[str, str] = {  # to Inductor's name of the reduction, where it has one operation
@@ -46,6 +46,7 @@ class TritonValue:
     live: Expr = TRUE  # where it is not the 0 of a ``where``; may depend on loaded values
     combines: frozenset[str] = frozenset()  # the reductions in it
     position: Expr | None = None  # of a position in reduced loops: the number of each point
+    copied: bool = False  # it is an element of memory, at all points
 
 
 def toward_zero(name: str, a: Value, b: Value, node: ast.expr) -> Expr:
@@ -295,7 +296,8 @@ class _TritonKernel:
         when = self._condition(mask) if mode == "store" else and_(self._condition(mask), value.live)
         index = simplify(at + given.offset)
         reads = tuple(sorted({*value.reads, *behind}, key=str))
-        write = Write(given.buffer, index, reads, when, "add" if mode == "add" else "store")
+        copy = StatementValue("name", name="r0", text="r0") if value.copied and len(reads) == 1 else None
+        write = Write(given.buffer, index, reads, when, "add" if mode == "add" else "store", copy)
         self.stored[given.buffer, index] = value
         self.writes.append((write, tuple(axes), value))
 
@@ -389,7 +391,8 @@ class _TritonKernel:
             return self._load(call)
         method = isinstance(call.func, ast.Attribute) and name_of(call.func.value) != "tl"
         if method and isinstance(call.func, ast.Attribute) and name in METHODS:
-            return self._value(call.func.value)
+            found = self._value(call.func.value)
+            return replace(found, copied=False) if name == "to" else found
         args = [self._value(a) for a in call.args]
         if name == "full" and len(args) >= 2:
             return args[1]
@@ -479,9 +482,8 @@ class _TritonKernel:
             raise Unreadable(f"a load of what the kernel stored at another address: {shown(call)}")
         value = symbol(self._load_name(name, index))
         boolean = self.dtypes.get(name) == "bool"
-        return TritonValue(
-            value.ne(0) if boolean else value, frozenset({Read(name, index, when), *behind, *mask.reads})
-        )
+        reads = frozenset({Read(name, index, when), *behind, *mask.reads})
+        return TritonValue(value.ne(0) if boolean else value, reads, copied=when is TRUE)
 
     def _load_name(self, name: str, index: Expr) -> str:
         found = self._named_load(LoadedValue(name, index))

@@ -12,7 +12,7 @@ from idgraph.check.decide import decide
 from idgraph.check.program import NeutralProgram
 from idgraph.check.program_json import read_program
 from idgraph.check.report import CheckReport
-from idgraph.check.run import of_source
+from idgraph.check.run import decide_source, of_source
 
 WRAPPER = """
 import triton
@@ -90,6 +90,61 @@ PARAMS = "in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr"
 def test_a_pointwise_kernel_is_proved() -> None:
     r, unread = decided(wrapper(POINTWISE, PARAMS, "x", "x, z, 32"), ROTATE)
     assert not unread and r.ok and r.decided and len(r.rows) == 2, str(r)
+
+
+COPIED = """
+xnumel = 32
+xoffset = tl.program_id(0) * XBLOCK
+xindex = xoffset + tl.arange(0, XBLOCK)[:]
+xmask = xindex < xnumel
+x0 = (xindex % 8)
+x1 = xindex // 8
+tmp0 = tl.load(in_ptr0 + (7 + ((-1)*x0) + 8*x1), xmask)
+tl.store(out_ptr0 + (xindex), tmp0, xmask)
+"""
+
+
+@pytest.mark.parametrize(
+    ("new", "decided"),
+    [("tmp0, xmask)", True), ("tmp0*2, xmask)", False), ("tmp0.to(tl.int32), xmask)", False), ("3.0, xmask)", None)],
+)
+def test_what_a_text_computes_is_not_called_proved(new: str, decided: bool | None) -> None:
+    """A copy of elements is proved; of another computation the addresses are, and a row says so."""
+    data = {
+        "program": """fusion "f" {
+  x = input(shape=(4, 8), dtype="float32")
+  z = flip(x, dims=(1,))
+  output z
+}""",
+        "buffers": {"z": {"after": "op0"}}, "nests": [], "order": ["op0"],
+    }  # fmt: skip
+    text = wrapper(COPIED.replace("tmp0, xmask)", new), PARAMS, "x", "x, z, 32")
+    r = decide_source(read_program(data), text)
+    assert (r.ok, r.decided) == (decided is not None, decided is True), str(r)
+    assert r.decided or any("what it computes of them is not (1 of 1 store)" in x.because for x in r.unknown), str(r)
+
+
+def test_another_number_in_place_of_a_masked_element_is_not_called_proved() -> None:
+    data = ROTATE | {
+        "program": """fusion "f" {
+  x = input(shape=(4, 8), dtype="float32")
+  z = pad(x, left=(0, 0), right=(0, 2), value=1.0)
+  output z
+}"""
+    }
+    body = """
+xnumel = 40
+xoffset = tl.program_id(0) * XBLOCK
+xindex = xoffset + tl.arange(0, XBLOCK)[:]
+xmask = xindex < xnumel
+x0 = (xindex % 10)
+x1 = xindex // 10
+tmp1 = tl.load(in_ptr0 + (x0 + 8*x1), (x0 < 8) & xmask, other=2.0)
+tl.store(out_ptr0 + (xindex), tmp1, xmask)
+"""
+    for other in ("2.0", "0.0"):
+        r = decide_source(read_program(data), wrapper(body.replace("2.0", other), PARAMS, "x", "x, z, 40"))
+        assert not r.decided, (other, str(r))
 
 
 @pytest.mark.parametrize(
