@@ -166,6 +166,7 @@ _ROWS: Final = (
     _float("expm1", "e ** x - 1"),
     _float("log", "Natural logarithm"),
     _float("log2", "Logarithm to base 2"),
+    _float("log10", "Logarithm to base 10"),
     _float("log1p", "log(1 + x)", errors="sum", errors_above_zero=True),
     _float("sqrt", "Square root", cycles="special", above_zero=True, errors="sum"),
     _float("rsqrt", "1 / sqrt(x)", "div({one}, sqrt({0}))", cycles="special", steps=2, errors="sum"),

@@ -14,6 +14,7 @@ from typing import TypeGuard
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify, symbol
 from idgraph.arith.expr import rebuild
+from idgraph.ir.op_table import OPERATIONS
 from idgraph.kernel.def_use import (
     defs,
     expand_body,
@@ -30,6 +31,7 @@ from idgraph.kernel.ir import (
     PRIME,
     BoundsCheck,
     Comment,
+    Compute,
     If,
     Kernel,
     Local,
@@ -47,6 +49,7 @@ from idgraph.kernel.ir import (
 from idgraph.kernel.ssa import to_ssa
 
 Body = tuple[Stmt, ...]
+_LIBRARY = frozenset(name for name, o in OPERATIONS.items() if o.cycles == "library")
 
 
 def fuse_lane_loops(kernel: Kernel) -> Kernel:
@@ -102,7 +105,8 @@ def fused(body: Sequence[Stmt]) -> Body:
     """Neighbouring loops over as many lanes joined, where no step of the second waits for a later one of the first.
 
     Comments between them move in front. Loads stay apart from stores behind them: compilers cannot prove that
-    the arrays do not alias, and would wait for each lane's load in turn.
+    the arrays do not alias, and would wait for each lane's load in turn. Divisions by reciprocals, which run again
+    where one of them is not that of the division, stay apart from functions of a library.
     """
     made: list[Stmt] = []
     for s in body:
@@ -113,6 +117,7 @@ def fused(body: Sequence[Stmt]) -> Body:
             and is_lanes(last)
             and (last.var, last.extent) == (s.var, s.extent)
             and not (loaded_in((last,)) and stored_in((s,)))
+            and not _runs_once(last, s)
             and _independent(last, s)
         ):
             made[at:] = [*made[at + 1 :], replace(last, body=(*last.body, *s.body))]
@@ -126,6 +131,12 @@ def fused(body: Sequence[Stmt]) -> Body:
 def is_lanes(s: Stmt | None) -> TypeGuard[Loop]:
     """True of a loop over lanes."""
     return isinstance(s, Loop) and s.parallel == "unroll" and s.extent.is_const
+
+
+def _runs_once(a: Loop, b: Loop) -> bool:
+    """True where one has divisions by reciprocals, and the other functions of a library."""
+    first, second = ({x.op for x in walk(loop.body) if isinstance(x, Compute)} for loop in (a, b))
+    return ("div_by" in first and bool(_LIBRARY & second)) or ("div_by" in second and bool(_LIBRARY & first))
 
 
 def _independent(a: Loop, b: Loop) -> bool:

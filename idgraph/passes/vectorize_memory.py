@@ -200,11 +200,17 @@ class _Loads:
         return made + self.segment(segment, now, known)
 
     def segment(self, body: Sequence[Stmt], now: ValueNumbering, known: Known) -> list[Stmt]:
+        """Loads in front, but for the only one under its guard: behind a test of the opposite it is the other branch,
+        and no choice between them waits for it."""
         wanted: Wanted = {}
         rest: list[Stmt] = []
+        under = Counter((s.buffer.name, s.guard) for s in body if isinstance(s, Load) and s.guard != TRUE)
         for s in body:
             if isinstance(s, Load) and self.joins(s):
-                now.same(s.local, now.number(self.load(s, wanted, known)))
+                alone: Wanted = {}
+                front = alone if under[s.buffer.name, s.guard] == 1 else wanted
+                now.same(s.local, now.number(self.load(s, front, known)))
+                rest += _vector_loads(alone)
             elif isinstance(s, (If, BoundsCheck)):
                 inner = {k: dict(v) for k, v in known.items()}
                 facts, self.facts = self.facts, (*self.facts, s.condition)

@@ -330,8 +330,8 @@ for _name, _build in SIDE.items():
 
 UNARY_FLOAT = (
     "neg", "abs", "relu", "sign", "square", "floor", "ceil", "round", "trunc", "exp", "exp2", "expm1", "log", "log2",
-    "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "reciprocal", "logical_not", "isnan",
-    "isinf", "copy",
+    "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "reciprocal", "logical_not",
+    "isnan", "isinf", "copy",
 )  # fmt: skip
 BINARY_FLOAT = (
     "add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide", "pow", "atan2", "eq", "ne",

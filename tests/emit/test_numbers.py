@@ -64,8 +64,8 @@ def test_every_half_loads() -> None:
 
 
 BINARY = ["div", "maximum", "minimum", "fmod", "remainder", "floor_divide", "power", "atan2"]
-UNARY = ["floor", "ceil", "trunc", "rint", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "sin", "cos", "tan",
-         "tanh", "erf", "sign"]  # fmt: skip
+UNARY = ["floor", "ceil", "trunc", "rint", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin",
+         "cos", "tan", "tanh", "erf", "sign"]  # fmt: skip
 POINTS = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.75, -7.25, 1e300, 800.0, math.inf, -math.inf, math.nan]
 
 

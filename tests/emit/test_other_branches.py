@@ -10,8 +10,9 @@ import pytest
 import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel import parse
-from idgraph.kernel.ir import Load, Select, VectorLoad, walk
+from idgraph.kernel.ir import If, Load, Select, VectorLoad, walk
 from idgraph.kernel.ssa import to_ssa
+from idgraph.kernel.statements import bodies
 from idgraph.passes.vectorize_memory import with_vector_loads
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -112,3 +113,26 @@ def test_loads_under_one_guard_join_between_other_statements() -> None:
     again = PADS.replace("b0: float32 = x[i*4 - 3] if i >= 1", "b0: float32 = x[i*4 - 3] if i >= 2")
     apart = with_vector_loads(parse(again.replace("i >= 1 ? b0", "i >= 2 ? b0")))
     assert sum(isinstance(s, (Load, VectorLoad)) for s in walk(apart.body)) == 2, apart
+
+
+OPPOSITE = """
+kernel k():
+  buffer x: float32[64] input "x"
+  buffer y: float32[16] output "y"
+  for i < 16:
+    lanes:
+      if i >= 8:
+        a: float32 = x[i + 30]
+        b: float32 = neg(a)
+      c: float32 = x[i] if i < 8
+      d: float32 = choose(i < 8 ? c, b)
+      y[i] = d
+"""
+
+
+def test_a_load_stays_behind_the_test_of_the_opposite_of_its_guard() -> None:
+    """Compilers make two branches of both; in front of the test, the choice would wait for the load."""
+    (loop,) = with_vector_loads(parse(OPPOSITE)).body
+    (lanes,) = bodies(loop)
+    kinds = [type(s).__name__ for s in bodies(lanes) if isinstance(s, (If, Load))]
+    assert kinds == ["If", "Load"]

@@ -258,3 +258,18 @@ def test_quotients_of_functions_are_tested_together() -> None:
     lines = [line.strip() for k in program.kernels for line in program.kernel_source(k).splitlines()]
     at = [n for n, line in enumerate(lines) if line.startswith("usual") and line.endswith("= True")]
     assert at and all(lines[n + 1].startswith("for q in range(") for n in at)
+
+
+def test_functions_of_a_library_are_not_computed_again() -> None:
+    """Quotients of what they give are tested, and divided again, in a loop of their own: the dividends are held."""
+    f = ig.Fusion("companding")
+    x = f.input("x", (8, 2048))
+    f.output(ig.log1p(ig.abs(ig.tanh(x)) * 255.0) / 5.545177444479562)
+    p = program_of(f)
+    assert [p.source.count(f"f32({name}(") for name in ("tanh", "log1p")] == [1, 1]
+    assert "if not usual" in p.source
+    given = np.random.default_rng(7).normal(size=(8, 2048)).astype(np.float32)
+    given[3, ::5], given[4, ::2], given[5, 7] = np.float32(1e-42), 0.0, np.nan
+    (found,) = run_threads(p, {"x": given}, seed=1).values()
+    wanted = np.log1p(np.abs(np.tanh(given.astype(np.float64))) * 255.0) / 5.545177444479562
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-6, atol=3e-45)

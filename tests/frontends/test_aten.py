@@ -263,7 +263,7 @@ UNARY = [
     "neg", "abs", "relu", "sign", "floor", "ceil", "round", "trunc", "exp", "exp2", "expm1", "sin", "cos", "tan",
     "tanh", "sigmoid", "erf", "logical_not", "isnan", "isinf", "alias", "clone", "detach",
 ]  # fmt: skip
-POSITIVE = ["log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal"]
+POSITIVE = ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"]
 DOMAINS = {
     "asin": X.tanh(), "acos": X.tanh(), "atanh": X.tanh(), "atan": X * 5, "acosh": P + 0.5, "asinh": X * 1e3,
     "sinh": X * 4, "cosh": X * 4,

@@ -43,7 +43,8 @@ def _sigmoid(x: Array) -> Array:
 
 # Name -> float64's function. torch has it under the same name, in torch or in torch.nn.functional.
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p,
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10,
+    "log1p": np.log1p,
     "sqrt": np.sqrt, "rsqrt": _rsqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "erf": _erf64,
     "sigmoid": _sigmoid,
 }  # fmt: skip

@@ -35,9 +35,9 @@ POINTS = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, 7.0, -7.0, 1e-3, 300.0, 65504.0,
           -float("inf"), float("nan"))  # fmt: skip
 NUMBERS = (0, 1, -1, 2, 3, -7, 0.0, -0.0, 0.5, -2.5, 1e30, float("inf"), -float("inf"), float("nan"), True)
 UNARY = ("neg", "abs", "relu", "square", "floor", "ceil", "trunc", "round", "sign", "reciprocal", "sqrt", "rsqrt",
-         "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tanh", "erf", "sigmoid", "isnan", "isinf",
-         "isfinite", "logical_not", "bitwise_not", "nan_to_num", "frac", "isneginf", "atan", "asinh", "sinh", "cosh",
-         "asin", "acos", "acosh", "atanh", "erfc", "sgn", "positive", "logit", "sinc", "deg2rad")  # fmt: skip
+         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf", "sigmoid", "isnan",
+         "isinf", "isfinite", "logical_not", "bitwise_not", "nan_to_num", "frac", "isneginf", "atan", "asinh", "sinh",
+         "cosh", "asin", "acos", "acosh", "atanh", "erfc", "sgn", "positive", "logit", "sinc", "deg2rad")  # fmt: skip
 BINARY = ("add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin", "eq",
           "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
           "bitwise_xor", "atan2", "copysign", "pow", "heaviside", "rsub", "hypot", "logaddexp", "xlogy",

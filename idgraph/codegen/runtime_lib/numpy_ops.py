@@ -96,7 +96,7 @@ def minimum(a: Any, b: Any) -> Array:
 logical_not, logical_and, logical_or = np.logical_not, np.logical_and, np.logical_or
 floor, ceil, trunc, rint = np.floor, np.ceil, np.trunc, np.rint
 fmod, floor_divide, floor_divide_32, atan2 = np.fmod, np.floor_divide, np.floor_divide, np.arctan2
-exp, exp2, expm1, log, log2, log1p = np.exp, np.exp2, np.expm1, np.log, np.log2, np.log1p
+exp, exp2, expm1, log, log2, log10, log1p = np.exp, np.exp2, np.expm1, np.log, np.log2, np.log10, np.log1p
 fast_exp = short_exp = exp_inside = exp
 
 

@@ -254,9 +254,10 @@ def _without_exceptions(f: Callable[[float], float]) -> Callable[[float], float]
 exp, exp2, expm1 = _without_exceptions(math.exp), _without_exceptions(math.exp2), _without_exceptions(math.expm1)
 fast_exp = short_exp = exp  # on a GPU one instruction, off by up to 2**-17
 exp_inside = exp  # on a CPU in float32 alone
-log, log2 = (
+log, log2, log10 = (
     _without_exceptions(lambda x: math.log(x) if x != 0 else -inf),
     _without_exceptions(lambda x: math.log2(x) if x != 0 else -inf),
+    _without_exceptions(lambda x: math.log10(x) if x != 0 else -inf),
 )
 log1p = _without_exceptions(lambda x: math.log1p(x) if x != -1 else -inf)
 sqrt, sin, cos, tan = (

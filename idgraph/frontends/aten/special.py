@@ -118,14 +118,6 @@ for _name, _f in _FORMULAS.items():
     handles(f"aten.{_name}.default")(_formula(_f))
 
 
-@handles("aten.log10.default")
-def log10(c: Call) -> Tensor:
-    """Logarithm to base 10; taken in float64, so that powers of ten are whole numbers."""
-    x = c.tensor(0, "self")
-    found = ops.mul(ops.log(ops.cast(x, "float64")), 0.43429448190325182)
-    return ops.cast(found, x.dtype if is_float(x.dtype) else "float32")
-
-
 @handles("aten.square.default")
 def square(c: Call) -> Tensor:
     """x * x."""

@@ -53,9 +53,10 @@ def namespace() -> dict[str, Any]:
 _FORMS: Final[Mapping[str, tuple[str, Any]]] = {
     "exp": ("exp_near", "exp_double"), "exp_inside": ("exp_half", "exp_double"), "exp2": ("exp2_32", np.exp2),
     "expm1": ("expm1_32", "expm1_double"), "log": ("log_32", "log_double"), "log2": ("log2_32", math.log2),
-    "log1p": ("log1p_32", "log1p_double"), "power": ("power_32", math.pow), "sin": ("sin_32", "sin_double"),
-    "cos": ("cos_32", "cos_double"), "tan": ("tan_32", "tan_double"), "atan2": ("atan2_32", "atan2_double"),
-    "fmod": ("fmod_32", np.fmod), "tanh": ("tanh32", "tanh_double"), "erf": ("erf32", "erf_double"),
+    "log10": ("log10_32", math.log10), "log1p": ("log1p_32", "log1p_double"), "power": ("power_32", math.pow),
+    "sin": ("sin_32", "sin_double"), "cos": ("cos_32", "cos_double"), "tan": ("tan_32", "tan_double"),
+    "atan2": ("atan2_32", "atan2_double"), "fmod": ("fmod_32", np.fmod), "tanh": ("tanh32", "tanh_double"),
+    "erf": ("erf32", "erf_double"),
 }  # fmt: skip
 """Functions by the names of kernels: the form for float32, and the one for float64, or a library's function for it."""
 

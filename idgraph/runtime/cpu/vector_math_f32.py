@@ -91,6 +91,11 @@ def log2_32(x):
     return log_of(x, 1.4426950408889634)
 
 
+def log10_32(x):
+    """The logarithm to base 10 of a float32; a whole number of powers of ten."""
+    return log_of(x, 0.4342944819032518)
+
+
 def log1p_32(x):
     """log(1 + x) of a float32; what 1 + x has lost is added."""
     a = np.float64(x)
@@ -323,6 +328,6 @@ def log1p_exp_32(x):
 
 HELPERS: Final = (exp2_part, log64, log_of, power_ends, quarter_turns, sine_cosine, whole_less)  # of one another
 FORMS: Final = (
-    log_32, log2_32, log1p_32, exp2_32, expm1_32, power_32, sin_32, cos_32, tan_32, atan2_32, fmod_32, remainder_32,
-    floor_divide_32, sign_32, one_plus_erf_32, one_minus_erf_32, log1p_exp_32,
+    log_32, log2_32, log10_32, log1p_32, exp2_32, expm1_32, power_32, sin_32, cos_32, tan_32, atan2_32, fmod_32,
+    remainder_32, floor_divide_32, sign_32, one_plus_erf_32, one_minus_erf_32, log1p_exp_32,
 )  # fmt: skip

@@ -95,8 +95,8 @@ def _namespace(cc: tuple[int, int], plainly: bool) -> dict[str, Any]:
         "cuda": cuda, "f32": np.float32, "f64": np.float64, "i64": np.int64, "u32": np.uint32, "u64": np.uint64,
         "inf": math.inf, "nan": math.nan, "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc,
         "fmod": math.fmod, "power": math.pow, "atan2": math.atan2, "exp": math.exp, "exp2": math.exp2,
-        "expm1": math.expm1, "log": math.log, "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt,
-        "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "erf": math.erf,
+        "expm1": math.expm1, "log": math.log, "log2": math.log2, "log10": math.log10, "log1p": math.log1p,
+        "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "erf": math.erf,
         "f16_load": np.float32, "f16_word": np.float16, "shared_alignment": 16, "word": np.uint32,
         "no_pair": np.uint32(0),
     }  # fmt: skip
