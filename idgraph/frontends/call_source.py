@@ -201,7 +201,7 @@ class CallSource:
             taken = operand_of(value, self.program[name], raw.env, self.space)
             many = isinstance(value, tuple)
             pairs = zip(cast("Any", taken), cast("Any", value), strict=True) if many else [(taken, value)]
-            if any(a is not b and not (type(a) is type(b) is int and a == b) for a, b in pairs):
+            if any(a is not b and not (type(b) is int and a == b) for a, b in pairs):
                 return False
         if isinstance(found, tuple):
             parts = zip(cast("tuple[Any, ...]", found), cast("Sequence[Any]", raw.result), strict=True)
@@ -473,28 +473,24 @@ def argument_guard(
     compare: Any = getattr(getattr(torch._C._dynamo, "guards", None), "assert_size_stride", None)
     numbers = [n for n, x in enumerate(given) if type(x) is int]
     tensors = [n for n in range(len(given)) if n not in numbers]
-    plain = torch.Tensor, torch.nn.Parameter
-    if compare is None or any(type(given[n]) not in plain or given[n].is_neg() for n in tensors):
+    kinds = torch.Tensor, torch.nn.Parameter
+    if compare is None or any(type(given[n]) not in kinds or given[n].is_neg() for n in tensors):
         return None
     lines = ["def guard(args):"]
     lines += [f"    {', '.join(f'a{n}' for n in range(len(given)))}, = args"] if given else []
-    for n in tensors:
-        x = given[n]
+    for n, x in ((n, given[n]) for n in tensors):
         lines.append(f"    compare(a{n}, {tuple(x.shape)}, {tuple(x.stride())})")
         lines.append(f"    if a{n}.is_neg() or a{n}.dtype is not d{n}: return False")
     names = {"compare": compare, **{f"d{n}": given[n].dtype for n in tensors}}
     written: Any = function_of("\n".join([*lines, "    return True", ""]), "guard", names, "call")
 
     def numbered(args: Sequence[Any]) -> bool:
-        if any(type(args[n]) is not int or (n not in counters and args[n] != given[n]) for n in numbers):
-            return False
-        return holds is None or holds([args[n] for n in counters])
+        plain = all(type(args[n]) is int and (n in counters or args[n] == given[n]) for n in numbers)
+        return plain and (holds is None or holds([args[n] for n in counters]))
 
     try:
-        sizes = {
-            "dynamic_dims_sizes": [[*given[n].shape] for n in tensors],
-            "dynamic_dims_strides": [[*given[n].stride()] for n in tensors],
-        }
+        shapes, strides = [[*given[n].shape] for n in tensors], [[*given[n].stride()] for n in tensors]
+        sizes = {"dynamic_dims_sizes": shapes, "dynamic_dims_strides": strides}
         compared: Any = torch._C._dynamo.guards.TensorGuards(*[given[n] for n in tensors], **sizes).check
     except (AttributeError, TypeError, RuntimeError):
         return lambda args: written(args) and numbered(args)
