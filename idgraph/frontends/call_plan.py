@@ -191,7 +191,7 @@ class CallPlan:
         operations, or a step has no text."""
         if self._results is None:
             return self(given), None
-        return self._call(given, None, CallSource(self._runner.program, self._space, self._slots, given))
+        return self._call(given, None, CallSource(self._runner.program, self._space, self._slots, given, self._env))
 
     def _call(
         self, given: Sequence[Any], out: Sequence[Any] | None, source: CallSource | None
@@ -388,12 +388,15 @@ class _Kernels:
 
     def _write(self, source: CallSource, given: Sequence[Any], env: Env) -> None:
         """The text of a call."""
-        route = self._route
+        route: Any = self._route
+        numbers = source.numbers(self._symbols)
         if not given:
-            caller, taken, symbols = self._caller, self._space.to_space, {s: env[s] for s in self._symbols} or None
+            caller, taken = self._caller, self._space.to_space
+            numbers = numbers or repr({s: env[s] for s in self._symbols} or None)
 
             def constants(
                 values: Sequence[Any],
+                symbols: Mapping[str, int] | None,
                 out: Sequence[Any] | None,
                 memory: OutputMemory | None,
                 tell: Tell | None,
@@ -402,10 +405,12 @@ class _Kernels:
                 return [taken(x) for x in caller(values, symbols, out, memory, tell, wait)]
 
             route = constants
+        elif numbers is not None:
+            route = self._caller
         elif route is None:
             route = self._caller.known(given, {s: env[s] for s in self._symbols} or None)
         names = source.reals(self._inputs) if self._reals else [source.value(n) for n in self._inputs]
-        source.kernels(self._number, route, names, given, self._outputs)
+        source.kernels(self._number, route, names, given, self._outputs, numbers)
         for slot, dtype in self._complexes:
             source.complexes(slot, dtype)
 

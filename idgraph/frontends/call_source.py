@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from idgraph.arith import Expr
+from idgraph.arith import CompiledExprs, Expr
 from idgraph.errors import EmitError, FrontendError, IdGraphError
 from idgraph.frontends.array_space import TorchSpace
 from idgraph.frontends.graph import CapturedProgram, EnumConstant, Node, Ref, Value, short, where_of
@@ -34,6 +34,7 @@ BINDINGS = {
     "aten.transpose.int": "transpose", "aten.permute.default": "permute", "aten.unsqueeze.default": "unsqueeze",
     "aten.select.int": "select",
 }  # fmt: skip
+Guard = Callable[[Sequence[Any]], bool]
 REFUSED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 
 
@@ -51,8 +52,12 @@ class _Statement(NamedTuple):
 class CallSource:
     """Text that grows by a line for each step of a call. ``fits`` turns False where a step has no such line."""
 
-    def __init__(self, program: CapturedProgram, space: object, slots: Mapping[str, int], given: Sequence[Any]) -> None:
-        self.program, self.slots = program, slots
+    def __init__(
+        self, program: CapturedProgram, space: object, slots: Mapping[str, int], given: Sequence[Any],
+        env: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        self.program, self.slots, self._env = program, slots, env
+        self.counters = {s: slots[name] for s, name in program.counters.items()}
         self.fits = isinstance(space, TorchSpace)
         self.space = cast("TorchSpace", space)
         self._count = len(given)
@@ -93,6 +98,22 @@ class CallSource:
         if value is None or type(value) in (int, bool):
             return repr(value)
         return self.bind(f"c{len(self._names)}", value)
+
+    def number(self, e: Expr) -> str:
+        """The value of an expression: a number, or what computes it from the counters of a call."""
+        if not e.names & self.counters.keys():
+            return repr(e.evaluate(self._env))
+        if e.op == "sym":
+            return f"k{self.counters[e.name]}"
+        compiled = CompiledExprs([e.substitute({s: n for s, n in self._env.items() if s not in self.counters})])
+        compute = self.bind(f"c{len(self._names)}", compiled.function())
+        return f"{compute}({', '.join(f'k{self.counters[s]}' for s in compiled.names)})[0]"
+
+    def numbers(self, symbols: Sequence[str]) -> str | None:
+        """The values of symbols as a dictionary; None where no counter is among them."""
+        if self.counters.keys().isdisjoint(symbols):
+            return None
+        return f"{{{', '.join(f'{s!r}: {self.number(self.program.sizes.symbols[s])}' for s in symbols)}}}"
 
     def lies_as(self, name: str, result: Any) -> bool:
         """Whether a value lies as this result of the first call, whatever was done to make it lie so."""
@@ -137,10 +158,12 @@ class CallSource:
         if text is None:
             program, env, space = self.program, dict(raw.env), self.space
 
-            def reference(*values: Any) -> Any:
-                return call_reference(program, node, dict(zip(refs, values, strict=True)), known, dict(env), space)
+            def reference(counted: Mapping[str, int] | None, *values: Any) -> Any:
+                sizes = {**env, **(counted or {})}
+                return call_reference(program, node, dict(zip(refs, values, strict=True)), known, sizes, space)
 
-            text = f"{self.bind(f'reference{self.slots[node.name]}', reference)}({', '.join(reads)})"
+            operands = ", ".join([str(self.numbers([*self.counters])), *reads])
+            text = f"{self.bind(f'reference{self.slots[node.name]}', reference)}({operands})"
         if node.target not in VIEWS or len(refs) != 1 or not self._view(node, target, reads[0], named[refs[0]], found):
             self.add(f"{target} = {text}", reads, [target], node)
         self._note(target, found)
@@ -178,7 +201,7 @@ class CallSource:
             taken = operand_of(value, self.program[name], raw.env, self.space)
             many = isinstance(value, tuple)
             pairs = zip(cast("Any", taken), cast("Any", value), strict=True) if many else [(taken, value)]
-            if any(a is not b for a, b in pairs):
+            if any(a is not b and not (type(b) is int and a == b) for a, b in pairs):
                 return False
         if isinstance(found, tuple):
             parts = zip(cast("tuple[Any, ...]", found), cast("Sequence[Any]", raw.result), strict=True)
@@ -191,8 +214,8 @@ class CallSource:
         known = {a.name for a in schema.arguments} if schema is not None else set[str]()
         if not known.issuperset(node.kwargs):
             return None
-        args = [self._literal(a, node, raw.env) for a in node.args]
-        args += [f"{k}={self._literal(a, node, raw.env)}" for k, a in node.kwargs.items()]
+        args = [self._literal(a, node) for a in node.args]
+        args += [f"{k}={self._literal(a, node)}" for k, a in node.kwargs.items()]
         binding = BINDINGS.get(node.target) if schema is not None else None
         name = f"aten_{binding}" if binding is not None else f"op{self.slots[node.name]}"
         if binding is None and schema is not None:
@@ -201,19 +224,19 @@ class CallSource:
         self.bind(name, raw.call if binding is None else getattr(self.space.torch, binding))
         return f"{name}({', '.join(args)})"
 
-    def _literal(self, value: Value, node: Node, env: Mapping[str, int]) -> str:
+    def _literal(self, value: Value, node: Node) -> str:
         match value:
             case Ref(name):
                 meta = self.program[name].meta
                 if isinstance(meta, Expr):
-                    return repr(meta.evaluate(env))
+                    return self.number(meta)
                 if name in self.slots:
                     return self.value(self.slots[name])
                 return repr(meta) if isinstance(meta, int | float) else "None"
             case Expr():
-                return repr(value.evaluate(env))
+                return self.number(value)
             case tuple():
-                return f"[{', '.join(self._literal(v, node, env) for v in value)}]"
+                return f"[{', '.join(self._literal(v, node) for v in value)}]"
             case EnumConstant(kind, text):
                 if kind == "device":
                     return "device"
@@ -243,16 +266,18 @@ class CallSource:
 
     def kernels(
         self, number: int, route: CallPath | None, inputs: Sequence[str], values: Sequence[Any],
-        outputs: Sequence[tuple[int, int]],
+        outputs: Sequence[tuple[int, int]], numbers: str | None = None,
     ) -> None:  # fmt: skip
-        """The launches of a segment. ``outputs``: slots, and their places among those of the kernels."""
+        """The launches of a segment. ``outputs``: slots, and their places among those of the kernels; ``numbers``: the
+        values of symbols, which the route takes behind its inputs."""
         frozen = getattr(route, "frozen", None)
         names = {place: self.value(slot) for slot, place in outputs}
         if route is None:
             self.fits = False
         elif not isinstance(frozen, ShapeSpecialization) or not frozen.gives_whole or any(i.why for i in frozen.inputs):
             call = self.bind(f"kernels{number}", route)
-            rows = [f"r = {call}([{', '.join(inputs)}], None, None, tell, wait)"]
+            taken = f"[{', '.join(inputs)}]{'' if numbers is None else f', {numbers}'}"
+            rows = [f"r = {call}({taken}, None, None, tell, wait)"]
             rows += [f"{name} = r[{place}]" for place, name in names.items()]
             self.add("\n".join([*rows, "del r"]), inputs, list(names.values()))
         else:
@@ -352,7 +377,7 @@ class CallSource:
             last.update(dict.fromkeys((*line.reads, *line.gives), n))
         rows = ["def call(args, tell, wait):", f"    {', '.join(f'a{n}' for n in range(self._count))}, = args"]
         rows = rows if self._count else rows[:1]
-        rows.append("    args.clear()")
+        rows += [*(f"    k{n} = a{n}" for n in self.counters.values()), "    args.clear()"]
         unread = [f"a{n}" for n in range(self._count) if f"a{n}" not in last and f"a{n}" not in kept]
         rows += [f"    del {', '.join(unread)}"] if unread else []
         nodes: dict[int, Node] = {}
@@ -368,7 +393,10 @@ class CallSource:
             gone = [v for v in gone if v[0] != "p"]  # addresses are numbers
             rows += [f"    del {', '.join(gone)}"] if gone else []
         rows += [f"    return [{', '.join(results)}]", ""]
-        return Wrapper(self.program, self.space.torch, "\n".join(rows), self._names, nodes, memory, given)
+        guard = argument_guard(
+            self.space.torch, given, [*self.counters.values()], counter_guard(self.program, self._env)
+        )
+        return Wrapper(self.program, self.space.torch, "\n".join(rows), self._names, nodes, memory, guard)
 
 
 class Wrapper:
@@ -378,11 +406,11 @@ class Wrapper:
 
     def __init__(
         self, program: CapturedProgram, torch: Any, text: str, names: Mapping[str, Any], nodes: Mapping[int, Node],
-        memory: set[int], given: Sequence[Any],
+        memory: set[int], guard: Guard | None,
     ) -> None:  # fmt: skip
         self.text, self._program, self._torch, self._nodes, self._memory = text, program, torch, nodes, memory
         self._call: Any = function_of(text, "call", dict(names), "call")
-        self._guard = _guard(torch, given)
+        self._guard = guard
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Whether arguments that torch's guards have let through (types, devices) lie as those of the first call."""
@@ -422,25 +450,51 @@ class Wrapper:
         return 0
 
 
-def _guard(torch: Any, given: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
-    """The comparison of shapes, strides and types of arguments; None where they are not all plain tensors."""
+def counter_guard(program: CapturedProgram, env: Mapping[str, int]) -> Guard:
+    """The ranges and the guards of the counters that a call has, in their order."""
+    counters, sizes = program.counters, program.sizes
+    ranges = [sizes.symbols[s].symbol_bounds for s in counters]
+    guards = CompiledExprs([g for g in sizes.guards if g.names & counters.keys()])
+
+    def holds(given: Sequence[int]) -> bool:
+        for value, (low, high, step, rest) in zip(given, ranges, strict=True):
+            if (low is not None and value < low) or (high is not None and value > high) or (value - rest) % step:
+                return False
+        return all(guards({**env, **dict(zip(counters, given, strict=True))}))
+
+    return holds
+
+
+def argument_guard(
+    torch: Any, given: Sequence[Any], counters: Sequence[int] = (), holds: Guard | None = None
+) -> Guard | None:
+    """The comparison of shapes, strides and types of arguments, and of numbers, where those of ``counters`` may be any
+    that ``holds``; None where an argument is neither a plain tensor nor an integer."""
     compare: Any = getattr(getattr(torch._C._dynamo, "guards", None), "assert_size_stride", None)
-    if compare is None or any(type(x) not in (torch.Tensor, torch.nn.Parameter) or x.is_neg() for x in given):
+    numbers = [n for n, x in enumerate(given) if type(x) is int]
+    tensors = [n for n in range(len(given)) if n not in numbers]
+    kinds = torch.Tensor, torch.nn.Parameter
+    if compare is None or any(type(given[n]) not in kinds or given[n].is_neg() for n in tensors):
         return None
     lines = ["def guard(args):"]
     lines += [f"    {', '.join(f'a{n}' for n in range(len(given)))}, = args"] if given else []
-    for n, x in enumerate(given):
+    for n, x in ((n, given[n]) for n in tensors):
         lines.append(f"    compare(a{n}, {tuple(x.shape)}, {tuple(x.stride())})")
         lines.append(f"    if a{n}.is_neg() or a{n}.dtype is not d{n}: return False")
-    names = {"compare": compare, **{f"d{n}": x.dtype for n, x in enumerate(given)}}
+    names = {"compare": compare, **{f"d{n}": given[n].dtype for n in tensors}}
     written: Any = function_of("\n".join([*lines, "    return True", ""]), "guard", names, "call")
+
+    def numbered(args: Sequence[Any]) -> bool:
+        plain = all(type(args[n]) is int and (n in counters or args[n] == given[n]) for n in numbers)
+        return plain and (holds is None or holds([args[n] for n in counters]))
+
     try:
-        sizes = {
-            "dynamic_dims_sizes": [[*x.shape] for x in given],
-            "dynamic_dims_strides": [[*x.stride()] for x in given],
-        }
-        compared: Any = torch._C._dynamo.guards.TensorGuards(*given, **sizes).check
+        shapes, strides = [[*given[n].shape] for n in tensors], [[*given[n].stride()] for n in tensors]
+        sizes = {"dynamic_dims_sizes": shapes, "dynamic_dims_strides": strides}
+        compared: Any = torch._C._dynamo.guards.TensorGuards(*[given[n] for n in tensors], **sizes).check
     except (AttributeError, TypeError, RuntimeError):
-        return written
+        return lambda args: written(args) and numbered(args)
     # All at once, a tenth of the time, but modes of the thread and gradients count, which nothing here depends on.
-    return lambda args: compared(*args) or written(args)
+    if not numbers:
+        return lambda args: compared(*args) or written(args)
+    return lambda args: numbered(args) and (compared(*[args[n] for n in tensors]) or written(args))

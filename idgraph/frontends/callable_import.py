@@ -38,6 +38,7 @@ class Runner(Session):
             tuple[ShapeFamily, FastPathTemplate, Callable[[ResizedCall], FastCall]]
         ] = []  # calls of other sizes
         self._parts: list[tuple[Callable[[Any], Env | None], CallPlan]] = []  # those that are not short
+        self._counted: tuple[Any, ...] | None = None  # the key of the last such call without its counters
         self._last: Wrapper | None = None  # of graphs of torch's, whose guards have seen types and devices
 
     def __call__(
@@ -84,7 +85,7 @@ class Runner(Session):
         bound = None if key is None else self._known.get(key)
         # Of programs with dynamic sizes, a size that comes once is not worth a function of its own.
         writes = out is None and key is not None and key not in self.shorts
-        writes = writes and (bound is not None or not self.program.sizes.symbols)
+        writes = writes and (bound is not None or not self.program.sizes.symbols or self._counts_on(key))
         if bound is None:
             bound = self._bound(key, flat)
             if key is not None:
@@ -95,6 +96,14 @@ class Runner(Session):
         if key is not None and key not in self.shorts:
             self._remember(key, bound, given, wrapper, writes)
         return found
+
+    def _counts_on(self, key: tuple[Any, ...] | None) -> bool:
+        """Whether graphs of torch's were called with a key that differs in counters only: one function serves all."""
+        if not self.program.counters or not self.how.trusting or key is None:
+            return False
+        counters = {self.names.index(n) for n in self.program.counters.values()}
+        before, self._counted = self._counted, tuple([k for n, k in enumerate(key) if n not in counters])
+        return before == self._counted
 
     def _bound(self, key: tuple[Any, ...] | None, flat: Sequence[object]) -> CallPlan:
         """The call of these arguments; like others of other sizes where there are some."""

@@ -204,11 +204,23 @@ class CapturedProgram:
     claimed: bool = False
     table: dict[str, Node] = field(init=False, repr=False, compare=False)
     updates: frozenset[str] = field(init=False, repr=False, compare=False)
+    counters: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", {n.name: n for n in self.nodes})
         check(self)
         object.__setattr__(self, "updates", self._updates())
+        object.__setattr__(self, "counters", self._counters())
+
+    def _counters(self) -> dict[str, str]:
+        """The symbols that no tensor's sizes or place depend on, as the number of tokens in a cache, each with the
+        integer argument that gives its value."""
+        metas = [v for n in self.nodes for v in (n.meta if isinstance(n.meta, tuple) else (n.meta,))]
+        used: list[Any] = [s for m in metas if isinstance(m, TensorMeta) for s in (*m.shape, *m.strides, m.offset)]
+        names = {name for e in used if isinstance(e, Expr) for name in e.names}
+        arguments = [n for n in self.nodes if n.kind == "placeholder" and isinstance(n.meta, Expr)]
+        found = {n.meta.name: n.name for n in arguments if isinstance(n.meta, Expr) and n.meta.op == "sym"}
+        return {s: name for s, name in found.items() if s not in names and s in self.sizes.symbols}
 
     def _updates(self) -> frozenset[str]:
         """Nodes that may write their first operand, an argument, where it lies: its new value is theirs, and nothing

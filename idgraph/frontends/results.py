@@ -184,6 +184,8 @@ class ResultBuilder:
     def _named(make: Make, source: CallSource) -> str:
         if isinstance(make, partial):
             return source.result(cast("Any", make).args[0])
+        if isinstance(make, SizeResult):
+            return source.number(make.size)
         return source.constant(make(ResultContext((), [])))
 
     def _own_name(self, make: Make, call: ResultContext, result: Any, source: CallSource) -> str:
@@ -229,10 +231,10 @@ class ResultBuilder:
         if isinstance(value, Ref):
             meta = self._program[value.name].meta
             if isinstance(meta, Expr):
-                return _constant_result(meta.evaluate(self._env))
+                return SizeResult(meta, self._env)
             slot = self._slots.get(value.name)
             return _constant_result(meta) if slot is None else partial(_of_slot, slot)
-        return _constant_result(value.evaluate(self._env) if isinstance(value, Expr) else value)
+        return SizeResult(value, self._env) if isinstance(value, Expr) else _constant_result(value)
 
     def _result(self, value: object) -> Make:
         """A result in memory of its own."""
@@ -268,6 +270,17 @@ class ResultBuilder:
         """Shape and strides of a node, as captured."""
         meta = None if name is None else self._program[name].meta
         return meta.at(self._env) if isinstance(meta, TensorMeta) else None
+
+
+@dataclass(frozen=True, slots=True)
+class SizeResult:
+    """A result that is a number, computed of sizes."""
+
+    size: Expr
+    env: Mapping[str, int]
+
+    def __call__(self, _: ResultContext) -> int:
+        return self.size.evaluate(self.env)
 
 
 def _constant_result(value: object) -> Make:

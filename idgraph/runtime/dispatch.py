@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from idgraph.arith import Expr
 from idgraph.errors import EmitError
 from idgraph.ir import DType
 from idgraph.runtime import array_backends as kinds
@@ -127,7 +128,10 @@ class Dispatcher:
         return DenseCall(self, symbols, why) if why else DirectCall(made, raw=True)
 
     def _lookup(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> CallPath:
-        """The route for arrays with these keys: of arrays that differ only in sizes, most of it is the same."""
+        """The route for arrays with these keys: of arrays that differ only in sizes, most of it is the same, and so of
+        symbols whose values are given."""
+        counted = {s: e for s, e in self.program.fusion.symbols.items() if symbols and s in symbols}
+        keys = [*keys, *((int, cast("Any", symbols)[s]) for s in counted)]
         for alike in self._alike:
             found = alike(keys)
             if found is not None and (not symbols or symbols.items() <= found.env.items()):
@@ -135,14 +139,14 @@ class Dispatcher:
         route = self.route(values, symbols)
         learns = isinstance(route, DirectCall) and bool(self.program.fusion.symbols)
         if learns and all(alike(keys) is None for alike in self._alike):  # numbers may be known to fit since
-            self._learn(cast("DirectCall", route).frozen, keys)
+            self._learn(cast("DirectCall", route).frozen, keys, [*counted.values()])
         return route
 
-    def _learn(self, frozen: ShapeSpecialization, keys: Sequence[Any]) -> None:
-        """Lay out calls of other sizes by what follows from these keys."""
+    def _learn(self, frozen: ShapeSpecialization, keys: Sequence[Any], counted: Sequence[Expr]) -> None:
+        """Lay out calls of other sizes by what follows from these keys: of arrays, then of ``counted`` symbols."""
         mold = frozen.program.mold
         shapes = [mold.exprs[i.layout.shape] for i in mold.inputs]
-        wanted = GuardSpec(shapes, range(len(shapes)), frozen.program.fusion.symbols)
+        wanted = GuardSpec([*shapes, *counted], range(len(shapes)), frozen.program.fusion.symbols)
         made = compile_shape_guards(frozen, keys, wanted, self.frozen)
         if made is not None:
             self._alike = [made, *self._alike[: KEPT - 1]]

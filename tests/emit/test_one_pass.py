@@ -12,9 +12,11 @@ import pytest
 
 import idgraph as ig
 from idgraph.passes.rows import online_reductions as moments
+from idgraph.passes.rows import vector_chunks
 from idgraph.runtime import Program, emit
 from tests.emit.row_cases import least_place, place, variance
 from tests.emit.test_rows import row_program
+from tests.emit.thread_runner import run_threads
 
 Array = npt.NDArray[Any]
 Form = Callable[[ig.Tensor, int], ig.Tensor]
@@ -223,3 +225,25 @@ def test_short_rows_are_read_again(shape: tuple[int, ...], times: int, monkeypat
     f.output(variance(f.input("x", shape, "bfloat16"), 1))
     ig.schedule.auto(f)
     assert sweeps(emit(f, "cuda")) == times
+
+
+def test_places_of_a_window_are_loads_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine loads a column: a chunk has loads enough, so that its text is there once, and not for steps of several."""
+    torch: Any = pytest.importorskip("torch")
+
+    def pooled(x: Any, y: Any) -> Any:
+        return torch.nn.functional.avg_pool2d(x, 3, 1, 1) + y.float().mean((1, 2, 3), keepdim=True)
+
+    def program() -> Program:
+        f = ig.from_torch(pooled, (x, y)).fusion
+        ig.schedule.auto(f)
+        return emit(f, "cuda")
+
+    x, y = torch.randn(2, 4, 61, 28, 28).bfloat16()
+    made = program()
+    given = {t.name: a.view(torch.uint16).numpy().view(ml_dtypes.bfloat16) for t, a in zip(made.fusion.inputs, (x, y))}
+    run = run_threads(made, given)[made.fusion.outputs[0].name]
+    np.testing.assert_allclose(run, pooled(x, y).numpy(), rtol=2e-2, atol=2e-2)
+    monkeypatch.setattr(vector_chunks, "Counter", lambda _: {"x": 1})
+    lines, most = (max(str(k).count("\n") for k in p.kernels) for p in (made, program()))
+    assert lines * 3 < most, (lines, most)

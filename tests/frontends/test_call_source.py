@@ -61,7 +61,7 @@ def test_a_second_call_runs_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_arguments_are_compared_at_once() -> None:
     given = [torch.randn(4, 6) for _ in range(9)]
-    guard: Any = call_source._guard(torch, given)  # pyright: ignore[reportPrivateUsage]
+    guard: Any = call_source.argument_guard(torch, given)
 
     def refused(other: Any) -> bool:
         try:

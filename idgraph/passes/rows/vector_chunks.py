@@ -9,6 +9,7 @@ Lanes whose terms are added up in pairs, in float32, before they go to a running
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -30,6 +31,7 @@ from idgraph.kernel.ir import (
     Stmt,
     Store,
     StraightLineBlock,
+    walk,
 )
 from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.passes.lane_unrolling import Lane, LaneExpansion
@@ -86,7 +88,8 @@ def stores(s: ReductionLoop) -> bool:
 
 
 def emit_vector_chunks(s: ReductionLoop, read_only: frozenset[str], limit: int) -> list[Stmt]:
-    """The loops that run a sweep on the threads of a block, which have loads of ``limit`` elements in flight each."""
+    """The loops that run a sweep on the threads of a block, which have ``limit`` loads of one buffer in
+    flight each, counted in elements."""
     fixed, s = hoisted(s, read_only)
     s = cheaper(s, fixed, is_short(s))
     width = s.lanes if s.lanes > 1 or s.online is None or s.online.first else SERIAL_CHUNK
@@ -115,17 +118,27 @@ class _Parts:
         """Chunks of one step: their loads are in flight together."""
         s, p = self.s, self.place
         steps = 0 if p.least is None else p.least // s.threads
-        if 1 < steps <= FEW and steps * p.width <= self.limit:
+        most = self.limit // (p.width * self.reads)
+        if 1 < steps <= min(FEW, most):
             return steps
         found = 1
-        while found * 2 <= steps and found * 2 * p.width <= self.limit:
+        while found * 2 <= min(steps, most):
             found *= 2
         return found
 
     @property
+    def reads(self) -> int:
+        """The most loads of one buffer for a column: the places of a window."""
+        at = {(x.buffer.name, x.address) for x in walk((*self.s.body, *self.s.later)) if isinstance(x, Load)}
+        return max(Counter(name for name, _ in at).values(), default=1)
+
+    @property
     def steps(self) -> int:
-        """The number of steps that every thread has in full."""
-        return 0 if self.place.least is None else self.place.least // (self.s.threads * self.unrolled)
+        """The number of steps that every thread has in full; none where a chunk alone has loads enough: single chunks
+        are one loop then, and its text is there once."""
+        if self.place.least is None or (self.reads > 1 and self.place.width * self.reads > self.limit):
+            return 0
+        return self.place.least // (self.s.threads * self.unrolled)
 
     def main(self) -> list[Stmt]:
         """Steps without a condition."""
