@@ -134,7 +134,7 @@ class _Parts:
 
     @property
     def steps(self) -> int:
-        """The number of steps that every thread has in full; none where a chunk alone has loads enough: single chunks
+        """The number of steps that every thread has in full; none where one chunk has loads enough: single chunks
         are one loop then, and its text is there once."""
         if self.place.least is None or (self.reads > 1 and self.place.width * self.reads > self.limit):
             return 0
