@@ -86,7 +86,7 @@ def add_rows(folder: Path, models: Mapping[str, Tables]) -> tuple[Path, ...]:
                 fresh = [r for tables in models.values() for r in tables.get(name, ())]
                 write_atomically(path, csv_text(columns, [*kept, *fresh]))
                 made.append(path)
-    except (OSError, UnicodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:  # a path with a NUL is a wrong value
         raise IdGraphError(f"metric tables in {str(folder)!r}: {error}", hint="another folder") from None
     return tuple(made)
 

@@ -125,6 +125,7 @@ class ShapeSpecialization:
         "_outputs",
         "_spans",
         "_targets",
+        "_updated",
         "count",
         "device",
         "env",
@@ -181,6 +182,7 @@ class ShapeSpecialization:
         self._outputs: tuple[OutputBuffer | _Passed, ...] = tuple(
             [self.made[n] if n >= 0 else _Passed(-1 - n, -1 - n in mold.updated) for n in self.order]
         )
+        self._updated = mold.updated
         self._makers = tuple(
             [
                 partial(kind.allocator(m.dtype, self.device, False), m.size)
@@ -248,7 +250,8 @@ class ShapeSpecialization:
                     kind.fill(made, m.dtype, memory.fill)
                 addresses[m.number] = kind.address(made)
         self.launches(addresses, wait)
-        self._put_back(values, kept, addresses)
+        if self._updated:
+            self._put_back(values, kept, addresses)
         return self._raw(values, flat) if raw else self.results(values, out, flat)
 
     def strides(self, places: Sequence[int]) -> list[tuple[int, ...] | None]:
@@ -267,17 +270,16 @@ class ShapeSpecialization:
         for m, x in zip(self.made, made, strict=True):
             addresses[m.number] = kind.address(x)
         self.launches(addresses, wait)
-        self._put_back(values, kept, addresses)
+        if self._updated:
+            self._put_back(values, kept, addresses)
         return [made[n] if n >= 0 else values[-1 - n] for n in self.order]
 
     def _put_back(self, values: Sequence[Any], kept: Sequence[Any], addresses: Addresses) -> None:
         """Copies of inputs that kernels have updated, into the inputs."""
-        if not self.program.mold.updated:
-            return
         copies = {self.kind.address(x): x for x in kept}
         for i in self.inputs:
             made = copies.get(addresses[i.number])
-            if i.position in self.program.mold.updated and made is not None and i.why != _EMPTY:
+            if i.position in self._updated and made is not None and i.why != _EMPTY:
                 shape = cast("tuple[int, ...]", tuple(self._numbers[i.layout.shape]))
                 steps = cast("tuple[int, ...]", element_strides(shape, None, 1))  # what is updated lies in rows
                 self.kind.assign(values[i.position], self.kind.view(made, shape, steps, i.tensor.dtype))

@@ -77,14 +77,14 @@ def test_one_store_and_no_guarded_load() -> None:
 
 
 def test_one_division_by_each_number() -> None:
-    """The row and the column of the first lane, and the picture of its row and of the next one."""
+    """The row and the column of the first lane, the picture of its row and of the next one, and where each begins."""
     (ptx,) = compile_ptx(ig.emit(padded((32, 64, 111, 113), (3, 5, 2, 1), "bfloat16"), "cuda"))
     lines = [x.split()[0] for x in ptx.splitlines() if x.strip().endswith(";")]
     assert lines.count("ld.global.u16") == 8
     assert lines.count("st.global.v4.u32") == 1
     assert sum(x.startswith(("div", "rem")) for x in lines) == 0
-    assert sum(x.startswith("mul.hi") or x == "shr.u64" for x in lines) <= 4
-    assert len(lines) < 320  # of eight elements; 750 with a row and a column computed for each
+    assert sum(x.startswith("mul.hi") or x == "shr.u64" for x in lines) <= 10
+    assert len(lines) < 350  # of eight elements; 750 with a row and a column computed for each
 
 
 def test_rows_shorter_than_a_vector_have_their_own_digits() -> None:
