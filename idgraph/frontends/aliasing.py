@@ -16,6 +16,7 @@ from idgraph.frontends.dynamic_shapes import Size
 from idgraph.frontends.graph import CapturedProgram, Node, Ref, TensorMeta, same_size
 from idgraph.ir import SCANS, SCATTERS, Tensor
 from idgraph.ir.op_table import POINTWISE
+from idgraph.ir.walks import operands, reach
 from idgraph.layout.aliasing import Alias, view_of
 
 # Their results lie in the memory of their first operand.
@@ -160,18 +161,15 @@ def _is_dense(node: Node) -> bool:
 def _has_own_loops(view: Node, of: Node, values: Mapping[str, object]) -> bool:
     """Whether a view shows all of a scan or a scatter, or of what is computed of one element by element."""
     assert isinstance(view.meta, TensorMeta) and isinstance(of.meta, TensorMeta)
-    pending: list[object] = [values.get(of.name)]
-    seen = set[int]()
+    t = values.get(of.name)
     if view.meta.is_dynamic or of.meta.is_dynamic or prod(view.meta.shape) != prod(of.meta.shape):
         return False
-    while pending:
-        t = pending.pop()
-        e = t.definition if isinstance(t, Tensor) and id(t) not in seen else None
-        seen.add(id(t))
-        if e is not None and e.op in SCANS | SCATTERS:
-            return True
-        pending += e.inputs if e is not None and e.op in POINTWISE else ()
-    return False
+    near = reach([t] if isinstance(t, Tensor) else [], lambda u: operands(u) if _op(u) in POINTWISE else ())
+    return any(_op(u) in SCANS | SCATTERS for u in near)
+
+
+def _op(t: Tensor) -> str:
+    return t.definition.op if t.definition is not None else ""
 
 
 def _is_proved(view: Node, root: Node, values: Mapping[str, object]) -> bool:

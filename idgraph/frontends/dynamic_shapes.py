@@ -13,6 +13,7 @@ from typing import Any
 from idgraph.arith import ArithError, Expr, as_expr, from_sympy, maximum, simplify, symbol
 from idgraph.arith.interop import replace_roundings
 from idgraph.errors import FrontendError
+from idgraph.ir.walks import reach
 
 Size = int | Expr  # an extent, a stride or an offset: an expression where it is known only at run time
 _LARGE = 2**62
@@ -238,11 +239,7 @@ class Reader:
             least = from_sympy(sizes[0] - gap)
         except ArithError:
             return  # as above: of a product or a quotient that no size depends on
-        before, work = set[str](), list(others)
-        while work:
-            if (o := work.pop()) not in before:
-                before.add(o)
-                work += [n for x in self._least.get(o, ()) for n in x.names]
+        before = reach(others, lambda o: [n for x in self._least.get(o, ()) for n in x.names])
         if sizes[0].name not in before:  # else each would be the other's bound
             self._least.setdefault(sizes[0].name, []).append(least)
 

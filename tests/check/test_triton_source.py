@@ -61,12 +61,13 @@ ROTATE: dict[str, Any] = {
 }""",
     "buffers": {"z": {"after": "op0"}}, "nests": [], "order": ["op0"],
 }  # fmt: skip
-POINTWISE = """
+INDEX = """
 xnumel = 32
 xoffset = tl.program_id(0) * XBLOCK
 xindex = xoffset + tl.arange(0, XBLOCK)[:]
 xmask = xindex < xnumel
-x2 = xindex
+"""
+POINTWISE = f"""{INDEX}x2 = xindex
 x0 = (xindex % 8)
 x1 = xindex // 8
 tmp0 = tl.load(in_ptr0 + (x2), xmask)
@@ -92,12 +93,7 @@ def test_a_pointwise_kernel_is_proved() -> None:
     assert not unread and r.ok and r.decided and len(r.rows) == 2, str(r)
 
 
-COPIED = """
-xnumel = 32
-xoffset = tl.program_id(0) * XBLOCK
-xindex = xoffset + tl.arange(0, XBLOCK)[:]
-xmask = xindex < xnumel
-x0 = (xindex % 8)
+COPIED = f"""{INDEX}x0 = (xindex % 8)
 x1 = xindex // 8
 tmp0 = tl.load(in_ptr0 + (7 + ((-1)*x0) + 8*x1), xmask)
 tl.store(out_ptr0 + (xindex), tmp0, xmask)
@@ -132,16 +128,15 @@ def test_another_number_in_place_of_a_masked_element_is_not_called_proved() -> N
   output z
 }"""
     }
-    body = """
-xnumel = 40
-xoffset = tl.program_id(0) * XBLOCK
-xindex = xoffset + tl.arange(0, XBLOCK)[:]
-xmask = xindex < xnumel
+    body = (
+        INDEX.replace("32", "40")
+        + """\
 x0 = (xindex % 10)
 x1 = xindex // 10
 tmp1 = tl.load(in_ptr0 + (x0 + 8*x1), (x0 < 8) & xmask, other=2.0)
 tl.store(out_ptr0 + (xindex), tmp1, xmask)
 """
+    )
     for other in ("2.0", "0.0"):
         r = decide_source(read_program(data), wrapper(body.replace("2.0", other), PARAMS, "x", "x, z, 40"))
         assert not r.decided, (other, str(r))
