@@ -76,6 +76,16 @@ def test_threads_that_have_no_element_read_none() -> None:
     right(f, 2 * np.exp(x), {"x": x})
 
 
+def test_the_one_thread_with_an_element_reads_at_a_constant() -> None:
+    """The writer's axis of one has the coordinate 0, the reader's padded one a coordinate below 1."""
+    f = ig.Fusion("f")
+    t = ig.sin(f.input("x", shape=(3,)), name="t").split(0, 3).reorder({0: 1, 1: 0}).parallelize(1, "threadIdx.x")
+    f.output(ig.reshape(t, (1, 3))).split(0, 4).reorder({2: 0, 0: 1, 1: 2}).parallelize(2, "threadIdx.x")
+    t.set_memory("local").inline(1)
+    x = np.linspace(-1, 1, 3, dtype=np.float32)
+    right(f, np.sin(x)[None], {"x": x})
+
+
 def test_each_thread_has_what_all_compute() -> None:
     """Blocks repeat one element, each for itself: it is read in whichever block."""
     f = ig.Fusion("f")
